@@ -8,7 +8,6 @@ import gc
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import uvicorn
@@ -134,7 +133,6 @@ class Portcullis:
         gc.freeze()
 
     async def _build(self, config: Config, old: Snapshot | None) -> Snapshot:
-        _check_masks(config)
         base_urls = {name: upstream.base_url for name, upstream in config.upstreams.items()}
         for name, upstream in config.upstreams.items():
             if upstream.type == "demo":
@@ -196,7 +194,6 @@ def check_parts(config: Config) -> None:
     """Raises `ConfigError` where the configuration needs an optional package that is absent or refuses it, and for
     tokenizers that cannot be read."""
     read_vocabularies(config)
-    _check_masks(config)
     try:
         _limiter(config, None, 0)
     except (ImportError, ValueError) as error:
@@ -205,14 +202,7 @@ def check_parts(config: Config) -> None:
         raise ConfigError(config.source, "telemetry", missing_part("otel"))
 
 
-def _check_masks(config: Config) -> None:
-    for name, policy in config.policies.items() if find_spec("numpy") is None else ():
-        for rule in policy.masked:
-            at = f"policies.{name}.rules[{policy.rules.index(rule)}].decode"
-            raise ConfigError(config.source, at, missing_part("decode"))
-
-
-def _stored_answers(config: Config, runtime_dir: Path | None, log: RequestLog) -> StoredAnswers | None:
+def _stored_answers(config: Config, scratch: Path | None, log: RequestLog) -> StoredAnswers | None:
     """Not beside other workers: any of them may get the request that refers to an answer."""
     capacity = config.limits.stored_responses
     if capacity is None or runtime_dir is None:
@@ -233,8 +223,8 @@ def _limiter(config: Config, runtime_dir: Path | None, slot: int) -> Limiter:
     return SharedLimiter(runtime_dir / LIMITS, slot)
 
 
-class _QuietServer(uvicorn.Server):
-    """A server within a server: the outer one handles the signals."""
+class QuietServer(uvicorn.Server):
+    """Leaves signals alone: a process may have several servers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -245,7 +235,7 @@ class _QuietServer(uvicorn.Server):
 async def _demo_server(pause: float) -> AsyncIterator[str]:
     """The demo upstream on a real socket of its own, because an in-process transport would not stream."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = _QuietServer(uvicorn.Config(build_demo(pause), log_config=None, access_log=False, lifespan="off"))
+    server = QuietServer(uvicorn.Config(build_demo(pause), log_config=None, access_log=False, lifespan="off"))
     serving = asyncio.create_task(server.serve([listener]))
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"

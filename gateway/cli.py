@@ -10,28 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gateway import exits
 from gateway.arguments import with_example
 from gateway.censor.compile import compile_policy
 from gateway.config import ConfigError, load, warnings
-from gateway.exits import (
-    DONE,
-    INTERNAL,
-    INTERRUPTED,
-    NO_MODEL,
-    UNHEALTHY,
-    UNWRITTEN,
-    USAGE,
-    discard_stdout,
-    error_place,
-)
 from gateway.policy.lint import large_list
 from gateway.policy.listen import url_of
 from gateway.policy.model import Balance, Channel, Config, Direction, Rule
 from gateway.progress import shown_while_slow
 from gateway.serving.command import add_serve_commands
-from gateway.serving.vllm.command_line import managed_upstreams
-from gateway.serving.vllm.options import attach_values
-from gateway.version import TELEMETRY, __version__, is_installed, missing_part
+from gateway.serving.vllm.command_line import attach_values, managed_upstreams
+from gateway.version import TELEMETRY, __version__, is_installed
 
 # The others need no locks, signals or processes that Windows has not.
 ON_WINDOWS = ("check", "scan", "detectors", "schema", "doctor", "health", "version", "--help", "-h")
@@ -46,26 +35,26 @@ def main(argv: list[str] | None = None) -> int:
     parser = _parser()
     if not arguments:
         parser.print_help()
-        return DONE
+        return exits.DONE
     if sys.platform == "win32" and arguments[0] not in ON_WINDOWS:
         print(f"portcullis: {arguments[0]} does not run on Windows; it does in WSL 2 and in the image", file=sys.stderr)
-        return USAGE
+        return exits.USAGE
     options = parser.parse_args(attach_values(arguments))
     try:
         status: int = options.run(options)
     except ConfigError as error:
         for each in error.all:
             print(each, file=sys.stderr)
-        return USAGE
+        return exits.USAGE
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return exits.INTERRUPTED
     except BrokenPipeError:
-        discard_stdout()
-        return UNWRITTEN
+        exits.discard_stdout()
+        return exits.UNWRITTEN
     except Exception as error:
         # Python's own status for this is 1, which means "redacted".
-        print(f"portcullis: internal error: {error_place(error)}", file=sys.stderr)
-        return INTERNAL
+        print(f"portcullis: internal error: {exits.error_place(error)}", file=sys.stderr)
+        return exits.INTERNAL
     return status
 
 
@@ -169,9 +158,8 @@ def _check(options: argparse.Namespace) -> int:
         if policy.masked:
             masked = ", ".join(rule.id for rule in policy.masked)
             print(f"  masked while the model decodes: {masked}; vLLM needs the file that `portcullis masks` writes")
-    masks = any(policy.masked for policy in config.policies.values())
-    steered = masks or any(policy.rolls_back for policy in config.policies.values())
-    if sys.platform != "win32" and (steered or config.state is not None or config.telemetry is not None):
+    rolled_back = any(policy.rolls_back for policy in config.policies.values())
+    if sys.platform != "win32" and (rolled_back or config.state is not None or config.telemetry is not None):
         from gateway.app import check_parts
 
         check_parts(config)
@@ -186,7 +174,7 @@ def _check(options: argparse.Namespace) -> int:
     for warning in found:
         print(f"warning: {warning}")
     print(f"{options.config}: valid")
-    return _check_online(config) if options.online else DONE
+    return _check_online(config) if options.online else exits.DONE
 
 
 def _compiling(rule: Rule, seconds: float) -> str:
@@ -199,7 +187,7 @@ def _check_online(config: Config) -> int:
     probes = {upstream.name: probe(upstream) for upstream in probed_upstreams(config)}
     for name, found in probes.items():
         print(f"upstream {name}: {found}")
-    return DONE if all(found.works for found in probes.values()) else NO_MODEL
+    return exits.DONE if all(found.works for found in probes.values()) else exits.NO_MODEL
 
 
 def _scan(options: argparse.Namespace) -> int:
@@ -219,17 +207,12 @@ def _scan(options: argparse.Namespace) -> int:
 def _masks(options: argparse.Namespace) -> int:
     import shlex
 
-    from gateway.decode.policies import banned_of
+    from gateway.decode.maskfile import MaskFileError, banned_of, write_masks
 
     config = load(options.config)
-    try:
-        policies = banned_of(config.policies)
-    except ImportError:
-        raise ConfigError(config.source, "policies", missing_part("decode")) from None
+    policies = banned_of(config.policies)
     if not policies:
         raise ConfigError(config.source, "policies", "no rule has words with decode: mask or action: rollback")
-    from gateway.decode.maskfile import MaskFileError, write_masks
-
     try:
         if options.out == Path("-") or (options.out.exists() and not options.out.is_file()):
             raise MaskFileError(f"{options.out}: not a file; the words are in clear and are written nowhere else")
@@ -238,14 +221,14 @@ def _masks(options: argparse.Namespace) -> int:
     except (MaskFileError, OSError) as error:
         reason = f"{options.out}: {error.strerror}" if isinstance(error, OSError) else error
         print(f"portcullis: {reason}", file=sys.stderr)
-        return USAGE
+        return exits.USAGE
     for name, policy in policies.items():
         words = sum(len(banned.words) for banned in policy.banned)
         print(f"policy {name}: {words} words of {len(policy.banned)} rules")
     print("The file holds them in clear, for its owner only. vLLM reads it once, when it starts:\n")
     print(f"  PORTCULLIS_MASKS={shlex.quote(str(path))} python -m vllm.entrypoints.openai.api_server --model MODEL \\")
     print("    --logits-processors gateway.decode.vllm_plugin:BannedWords")
-    return DONE
+    return exits.DONE
 
 
 def _detectors(options: argparse.Namespace) -> int:
@@ -265,7 +248,7 @@ def _detectors(options: argparse.Namespace) -> int:
         print(f"  source: {detector.source}")
         if detector.note:
             print(f"  note: {detector.note}")
-    return DONE
+    return exits.DONE
 
 
 def _schema(_: argparse.Namespace) -> int:
@@ -274,7 +257,7 @@ def _schema(_: argparse.Namespace) -> int:
     from gateway.policy.schema import schema
 
     print(json.dumps(schema(), indent=2, ensure_ascii=False))
-    return DONE
+    return exits.DONE
 
 
 def _completion(options: argparse.Namespace) -> int:
@@ -290,7 +273,7 @@ def _completion(options: argparse.Namespace) -> int:
             if action.type is Path:
                 vars(action)["complete"] = shtab.FILE
     print(shtab.complete(parser, options.shell))
-    return DONE
+    return exits.DONE
 
 
 def _health(options: argparse.Namespace) -> int:
@@ -300,13 +283,10 @@ def _health(options: argparse.Namespace) -> int:
         listen = load(options.config).listen
         address = listen.admin or listen
         options.url = health.reachable(url_of(address.host, address.port))
-    try:
-        problem = health.problem(options.url or health.own_address())
-    except OSError as error:
-        problem = f"no gateway has left its address: {error}"
+    problem = health.problem(options.url)
     if problem is not None:
         print(f"portcullis: {problem}", file=sys.stderr)
-    return DONE if problem is None else UNHEALTHY
+    return exits.DONE if problem is None else exits.UNHEALTHY
 
 
 def _version(_: argparse.Namespace) -> int:
@@ -318,7 +298,7 @@ def _version(_: argparse.Namespace) -> int:
     for part in ("uvloop", "vllm", "torch", "transformers", "redis", "opentelemetry", "ray"):
         modules = TELEMETRY if part == "opentelemetry" else (part,)
         print(f"{part}: {'present' if is_installed(*modules) else 'not installed'}")
-    return DONE
+    return exits.DONE
 
 
 if __name__ == "__main__":

@@ -16,6 +16,11 @@ from gateway.policy.model import DEFAULT_MAX_HOLD, Action, Channel, Direction, P
 KEPT = 4096  # texts whose result is cached
 
 
+def complete_text(data: bytes) -> str:
+    """The text of some bytes, but for a last character of which bytes are still to come."""
+    return codecs.getincrementaldecoder("utf-8")("replace").decode(data)
+
+
 class MatchedRules(NamedTuple):
     """The ids of the rules that match first in a text, None for no match. `certain`: whatever text follows; `at_end`:
     if the text ends there."""
@@ -56,8 +61,7 @@ class RuleMatcher:
 
     def _matched_rules(self, text: bytes) -> MatchedRules:
         censor = Censor(self._blocking)
-        # An incomplete character at the end is ignored.
-        censor.feed(codecs.getincrementaldecoder("utf-8")("replace").decode(text))
+        censor.feed(complete_text(text))
         if censor.blocked is not None:
             return MatchedRules(censor.blocked.id, censor.blocked.id)
         censor.finish()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import codecs
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +49,7 @@ class Folds:
         self._lens = lens
         self._known: dict[str, str] = {}
         self._atomic: set[str] = set()
-        self._in_words: dict[str, bool] = {}
+        self.in_words = cache(is_word_char)
 
     def char(self, char: str) -> str:
         text = self._known.get(char)
@@ -72,12 +72,6 @@ class Folds:
                 inner += range(at + 1, at + len(units))
             at += len(units)
         return "".join(folded), frozenset(inner)
-
-    def in_words(self, unit: str) -> bool:
-        known = self._in_words.get(unit)
-        if known is None:
-            known = self._in_words[unit] = is_word_char(unit)
-        return known
 
 
 def decode(data: bytes) -> tuple[str, bytes]:

@@ -119,17 +119,9 @@ def generate(
     """
     if not temperature >= 0:
         raise ValueError(f"temperature is {temperature}: 0 or more is needed")
+    choose = choose or _seeded(seed)
     run = _Generation(
-        model,
-        tuple(prompt),
-        vocabulary,
-        constrain,
-        ban,
-        rollback,
-        max_tokens,
-        temperature,
-        choose or _seeded(seed),
-        at_text_start,
+        model, tuple(prompt), vocabulary, constrain, ban, rollback, max_tokens, temperature, choose, at_text_start
     )
     finish = None
     while finish is None:
@@ -240,10 +232,7 @@ class _Generation:
         assert self.rollback and self.detector and self.attempts
         start = self.detector.released
         position = token_of(self.pieces, start)
-        attempts = self.attempts.after_match(position, self.tokens[position])
-        if attempts is not None:
-            self.attempts = attempts
-            self._cut(position)
+        if self._goes_back(position, self.attempts.after_match(position, self.tokens[position])):
             return None
         self.detector = None
         if self.rollback.exhausted is Exhausted.REDACT:
@@ -258,11 +247,13 @@ class _Generation:
         if self.attempts is None or position < 0:
             return Finish.STUCK
         attempts = self.attempts.after_dead_end(position, self.tokens[position])
-        if attempts is None:
-            return Finish.STUCK
-        self.attempts = attempts
-        self._cut(position)
-        return None
+        return None if self._goes_back(position, attempts) else Finish.STUCK
+
+    def _goes_back(self, position: int, attempts: Attempts | None) -> bool:
+        if attempts is not None:
+            self.attempts = attempts
+            self._cut(position)
+        return attempts is not None
 
     def _cut(self, position: int) -> None:
         del self.tokens[position:], self.pieces[position:]

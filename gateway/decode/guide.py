@@ -11,20 +11,25 @@ correctness. For languages with few states `precompile` makes tables of all of t
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gateway.automata.bytes import ByteAutomaton, Entries
+from gateway.automata.liveness import Liveness, SearchTooLong
 from gateway.automata.positions import positions
 from gateway.automata.regex import parse, spelled
 from gateway.automata.vocabulary import Ints, Vocabulary
-from gateway.decode.trie_walk import Reachability, TransitionTable
 
 MAX_CACHED_TOKENS = 16_000_000  # four bytes each
+MAX_SEARCHED = 20_000  # states, for one answer whether tokens complete a text
+MAX_ROWS = 16_384  # of a table of transitions, a kilobyte each
 
 S = TypeVar("S", bound=Hashable)
+
+_SPACE = ord(" ")
 
 
 class NotAllowed(ValueError):
@@ -74,6 +79,78 @@ def union(patterns: Iterable[str], options: Iterable[str]) -> ByteAutomaton:
     return ByteAutomaton(positions(tree, may_be_empty=True) for tree in trees)
 
 
+class TransitionTable(Generic[S]):
+    """Which tokens an automaton can read, and its transitions as a table, a row for each state that was met; row 0 is
+    the `dead` one, where no text is completed.
+
+    `arcs`: from a state, ranges of bytes with the live states that they lead to. Row numbers hold until the next walk,
+    which may add a row for each node of the trie, at worst, beyond `MAX_ROWS`.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, arcs: Callable[[S], Iterable[tuple[int, int, S]]], dead: S) -> None:
+        self._vocabulary, self._arcs, self._dead = vocabulary, arcs, dead
+        self._reset()
+
+    def _reset(self) -> None:
+        self._states = [self._dead]
+        self._numbers = {self._dead: 0}
+        self._table: Ints = np.zeros((64, 256), np.int32)
+        self._known = np.zeros(64, bool)
+        self._known[0] = True
+
+    def walk(self, begin: S, skips_space: bool) -> tuple[Ints, Ints]:
+        """The tokens that can be read from a state, and the row after each, a depth of the trie at a time.
+        `skips_space`: a token's first byte, if it is a space, is not read."""
+        if len(self._states) > MAX_ROWS:
+            self._reset()
+        trie = self._vocabulary.trie
+        nodes: Ints = np.zeros(1, np.int32)
+        rows: Ints = np.full(1, self._number(begin), np.int32)
+        met_nodes, met_rows = [nodes[:0]], [rows[:0]]
+        while len(nodes):
+            counts = trie.first[nodes + 1] - trie.first[nodes]
+            rows = np.repeat(rows, counts)
+            nodes = spread(trie.first[nodes], counts)
+            reached = self._after(rows, trie.byte[nodes])
+            if skips_space:
+                reached = np.where(trie.byte[nodes] == _SPACE, rows, reached)
+                skips_space = False
+            nodes, rows = nodes[reached != 0], reached[reached != 0]
+            met_nodes.append(nodes)
+            met_rows.append(rows)
+        nodes, rows = np.concatenate(met_nodes), np.concatenate(met_rows)
+        counts = trie.exact[nodes] - trie.begin[nodes]
+        return self._vocabulary.order[spread(trie.begin[nodes], counts)], np.repeat(rows, counts)
+
+    def states(self, rows: Ints) -> tuple[Ints, list[S]]:
+        """The states of some rows, each once, and for each row the place of its state."""
+        numbers, places = np.unique(rows, return_inverse=True)
+        return places.astype(np.int32), [self._states[row] for row in numbers.tolist()]
+
+    def _after(self, rows: Ints, read: NDArray[np.uint8]) -> Ints:
+        for row in np.unique(rows[~self._known[rows]]).tolist():
+            for low, high, target in self._arcs(self._states[row]):
+                number = self._number(target)
+                self._table[row, low : high + 1] = number
+            self._known[row] = True
+        return self._table[rows, read]
+
+    def _number(self, state: S) -> int:
+        number = self._numbers.setdefault(state, len(self._states))
+        if number == len(self._states):
+            self._states.append(state)
+            if number == len(self._table):
+                self._table = np.concatenate((self._table, np.zeros_like(self._table)))
+                self._known = np.concatenate((self._known, np.zeros_like(self._known)))
+        return number
+
+
+def spread(begins: Ints, counts: Ints) -> Ints:
+    """For each begin b and count c the numbers b, b + 1, … b + c - 1, one after the other."""
+    last = np.cumsum(counts)
+    return np.arange(len(begins) and last[-1], dtype=np.int32) + np.repeat(begins - last + counts, counts)
+
+
 class GuideState(NamedTuple):
     """The position of a text in a guide. Equal states allow the same continuations.
 
@@ -108,8 +185,11 @@ class Guide:
         self._ends: Ints = np.array(vocabulary.end, np.int32)
         self._rows: TransitionTable[Entries] = TransitionTable(vocabulary, language.arcs, frozenset())
         self._bytes = sorted({text[0] for text in vocabulary.tokens if text and len(text) == 1})
-        self._by_bytes = Reachability(self._after_bytes, lambda entries: language.state(entries).accepting)
-        self._by_tokens = Reachability(self._after_tokens, self._is_completed_by_bytes)
+        nothing: Entries = frozenset()
+        self._by_bytes = Liveness(
+            nothing, self._after_bytes, lambda entries: language.state(entries).accepting, MAX_SEARCHED
+        )
+        self._by_tokens = Liveness(nothing, self._after_tokens, self._is_completed_by_bytes, MAX_SEARCHED)
         self._cache: OrderedDict[GuideState, Ints] = OrderedDict()
         self._cached = 0
         if not len(self.allowed(self.start())):
@@ -167,17 +247,20 @@ class Guide:
         return tokens, places.astype(np.int32), [GuideState(target, False) for target in targets]
 
     def _can_be_completed(self, entries: Entries) -> bool:
-        answer = self._by_tokens.leads_to_an_end(entries)
-        if answer is None:
+        try:
+            return self._by_tokens(entries)
+        except SearchTooLong:
             raise DeadLanguage(
                 "among the states after a token none was found that tokens complete, and there are too many to look at "
                 "all: use a smaller constraint, or a vocabulary in which every byte is a token"
-            )
-        return answer
+            ) from None
 
     def _is_completed_by_bytes(self, entries: Entries) -> bool:
         """Much quicker, and most times enough."""
-        return self._by_bytes.leads_to_an_end(entries) or False
+        try:
+            return self._by_bytes(entries)
+        except SearchTooLong:
+            return False
 
     def _after_bytes(self, entries: Entries) -> Iterator[Entries]:
         state = self._language.state(entries)

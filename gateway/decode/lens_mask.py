@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import ahocorasick
@@ -75,9 +76,9 @@ class LensMask:
         self._goes_on_broken = any(BROKEN in word for word in words)
         count = len(self._sorted)
         self._trie = Trie(self._sorted, b"\1" * count, bytes(count), self._in_words if self._edged else None)
-        self._ends: dict[tuple[int, bool], tuple[bool, bool]] = {}
-        self._rests: dict[tuple[int, bool, bool], list[tuple[int, int]]] = {}
-        self._headed: dict[tuple[LensState, bool], list[int]] = {}
+        self._ending = cache(self._ending_at)
+        self._rests_after = cache(self._rests_behind)
+        self._headed = lru_cache(MAX_HEADED)(self._headed_in)
         self._inside, self._first = self._words_in_tokens()
 
     # -- the automaton -------------------------------------------------------------------------------------------------
@@ -133,20 +134,15 @@ class LensMask:
                 completed = completed or certain
         return LensState(node, left, pending, b""), completed
 
-    def _ending(self, node: int, left: bool) -> tuple[bool, bool]:
+    def _ending_at(self, node: int, left: bool) -> tuple[bool, bool]:
         """Is some word that ends here certain; does some wait for its right edge?"""
-        known = self._ends.get((node, left))
-        if known is None:
-            path = self._trie.path(node)
-            ended = [
-                edges
-                for suffix, at_edge in self._trie.suffixes(node, left)
-                if (edges := self._edges.get(path[len(path) - self._trie.length[suffix] :]))
-                and (at_edge or not edges.left)
-            ]
-            known = any(not edges.right for edges in ended), any(edges.right for edges in ended)
-            self._ends[node, left] = known
-        return known
+        path = self._trie.path(node)
+        ended = [
+            edges
+            for suffix, at_edge in self._trie.suffixes(node, left)
+            if (edges := self._edges.get(path[len(path) - self._trie.length[suffix] :])) and (at_edge or not edges.left)
+        ]
+        return any(not edges.right for edges in ended), any(edges.right for edges in ended)
 
     # -- what is forbidden ---------------------------------------------------------------------------------------------
 
@@ -167,13 +163,10 @@ class LensMask:
         """The ranges of all words that began in the state, none of which meets another."""
         found: list[tuple[int, int]] = []
         for suffix, at_edge in self._trie.suffixes(node, left):
-            known = self._rests.get((suffix, at_edge, last))
-            if known is None:
-                known = self._rests[suffix, at_edge, last] = self._rests_after(suffix, at_edge, last)
-            found += known
+            found += self._rests_after(suffix, at_edge, last)
         return tuple(_joined(found))
 
-    def _rests_after(self, node: int, at_edge: bool, last: bool) -> list[tuple[int, int]]:
+    def _rests_behind(self, node: int, at_edge: bool, last: bool) -> list[tuple[int, int]]:
         """The ranges of the rests of the words that begin with a node's string."""
         path = self._trie.path(node)
         begin = bisect_left(self._sorted, path)
@@ -194,13 +187,10 @@ class LensMask:
         if not state.partial and not self._goes_on_broken:
             # Whatever the text is, these bytes break it off. A word that waits finds its edge in that.
             state = LensState(ROOT, False, state.pending, b"")
-        known = self._headed.get((state, last))
-        if known is None:
-            known = list(self._try_headed(state, last))
-            if len(self._headed) >= MAX_HEADED:
-                self._headed.clear()
-            self._headed[state, last] = known
-        return np.array(known, dtype=np.int64)
+        return self._headed(state, last)
+
+    def _headed_in(self, state: LensState, last: bool) -> Ids:
+        return np.array(list(self._try_headed(state, last)), dtype=np.int64)
 
     def _try_headed(self, state: LensState, last: bool) -> Iterator[int]:
         for head, tokens in self.vocabulary.headed.items():

@@ -1,5 +1,7 @@
 """The file of banned words for the server that masks them, and the parameters of a request that names them.
 
+    banned_of(config.policies)        # {"strict": ..., "strict/exhausted": ...}
+
 The file is written by the gateway's host and named when the model server starts. Each policy in it has a *digest*, the
 SHA-256 of its words and lenses. A request names policy and digest, so a server that has other words than the gateway
 refuses it. The file holds the words in clear and is readable by its owner only; a digest of few short words can be
@@ -17,8 +19,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.decode.masks import WordBan
 from gateway.files import write_private
+from gateway.policy.model import Action, Decode, Fold, Policy, Rule
 
 FORMAT = 1
 MAX_FILE = 64 * 1024 * 1024  # bytes
@@ -26,6 +28,7 @@ MAX_FILE = 64 * 1024 * 1024  # bytes
 # Names of a request's arguments (`vllm_xargs` on vLLM).
 POLICY, DIGEST, KEPT, NOT_FIRST = "portcullis.policy", "portcullis.digest", "portcullis.kept", "portcullis.not_first"
 MAX_NOT_FIRST = 1024
+EXHAUSTED = "/exhausted"  # ends the name of a policy's second entry; no policy of a file has a `/` in its name
 
 # Reasons for which a server refuses a request, and the gateway's own message for each: it repeats nothing from outside.
 NO_MASKS, NO_POLICY, OTHER_WORDS = "this server has no masks", "in the file of masks of this server", "has other words"
@@ -44,6 +47,22 @@ class MaskRequestError(ValueError):
     """Arguments of a request that cannot be followed."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WordBan:
+    """Forbidden words, as seen through the lens of `fold`; `whole_word` as in a rule."""
+
+    words: tuple[str, ...] = field(repr=False)
+    fold: frozenset[Fold]
+    whole_word: bool = False
+
+    @staticmethod
+    def of(rule: Rule) -> WordBan:
+        """Raises ValueError for a rule without words: patterns and detectors have no mask."""
+        if not rule.words:
+            raise ValueError(f"rule {rule.id!r}: only words can be masked; a pattern or detector cannot")
+        return WordBan(words=rule.words, fold=rule.fold, whole_word=rule.whole_word)
+
+
 @dataclass(frozen=True, slots=True)
 class BannedPolicy:
     """A policy's banned words and their digest."""
@@ -54,6 +73,28 @@ class BannedPolicy:
     @staticmethod
     def of(banned: Sequence[WordBan]) -> BannedPolicy:
         return BannedPolicy(hashlib.sha256(_canonical(_described(banned))).hexdigest(), tuple(banned))
+
+
+def banned_of(policies: Mapping[str, Policy]) -> dict[str, BannedPolicy]:
+    """The banned words of each policy that has some, by its name. One that rolls back has a second entry, under that
+    name and `EXHAUSTED`, if other words are banned when rollback has used up its caps."""
+    return {
+        entry: BannedPolicy.of([WordBan.of(rule) for rule in rules])
+        for name, policy in policies.items()
+        for entry, rules in ((name, policy.masked), (name + EXHAUSTED, _exhausted_rules(policy)))
+        if rules
+    }
+
+
+def _exhausted_rules(policy: Policy) -> tuple[Rule, ...]:
+    """Those that are always masked, and all that roll back; patterns and detectors have no mask. Empty where that is no
+    more than what is always masked."""
+    if not policy.rolls_back:
+        return ()
+    rules = tuple(
+        rule for rule in policy.rules if rule.words and (rule.decode is Decode.MASK or rule.action is Action.ROLLBACK)
+    )
+    return () if rules == policy.masked else rules
 
 
 def write_masks(path: Path, policies: Mapping[str, BannedPolicy]) -> None:

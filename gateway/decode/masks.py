@@ -18,7 +18,7 @@ syllable.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,7 +26,8 @@ from gateway.automata.edges import is_word_char
 from gateway.censor.lens import Lens
 from gateway.decode.folded_vocabulary import Flags, FoldedVocabulary, Ids
 from gateway.decode.lens_mask import Edges, LensMask, LensState, Sets
-from gateway.policy.model import Fold, Rule
+from gateway.decode.maskfile import WordBan as WordBan
+from gateway.policy.model import Fold
 
 # What a mask keeps of the states that it has met: 32 MB of token ids, and sets of flags of which there are few.
 MAX_KEPT_IDS = 4_000_000
@@ -35,22 +36,6 @@ MAX_KEPT_STEPS = 50_000  # some 15 MB
 MAX_SHARED = 64
 
 MaskState = tuple[LensState, ...]  # one for each lens; a plain value, to be kept and compared
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WordBan:
-    """Forbidden words, as seen through the lens of `fold`; `whole_word` as in a rule."""
-
-    words: tuple[str, ...] = field(repr=False)
-    fold: frozenset[Fold]
-    whole_word: bool = False
-
-    @staticmethod
-    def of(rule: Rule) -> WordBan:
-        """Raises ValueError for a rule without words: patterns and detectors have no mask."""
-        if not rule.words:
-            raise ValueError(f"rule {rule.id!r}: only words can be masked; a pattern or detector cannot")
-        return WordBan(words=rule.words, fold=rule.fold, whole_word=rule.whole_word)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,6 @@ every way splits the password over tokens (`tokens`). Around the game it behaves
 program written for that runs: it calls tools and fills in JSON schemas (`tools`, `schemas`), gives several choices, log
 probabilities and embeddings, and refuses what is no valid request (`requests`). The same request gets the same answer.
 
-`server` is the application; it speaks `/chat/completions`, `/completions`, `/embeddings` and `/models`. `config` is the
-configuration that stands in front of it where there is no file.
+`server` is the application; it speaks `/chat/completions`, `/completions`, `/embeddings` and `/models`. The
+configuration that stands in front of it where there is no file is in `gandalf`, too.
 """

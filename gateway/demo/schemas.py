@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
+from functools import cache
 from math import ceil
 from typing import Any, NamedTuple, cast
 
@@ -76,7 +77,7 @@ class _Search:
         self._facts = facts
         self._steps = MAX_STEPS
         self._characters = MAX_CHARACTERS
-        self._patterns: dict[str, StringPattern] = {}
+        self._pattern = cache(_pattern)
 
     def value(self, schema: Any, place: _ValuePlace) -> Any:
         schema = _as_object(schema)
@@ -238,14 +239,6 @@ class _Search:
             raise _TooMuch(f"its strings have more than {MAX_CHARACTERS} characters")
         return text
 
-    def _pattern(self, pattern: str) -> StringPattern:
-        if pattern not in self._patterns:
-            try:
-                self._patterns[pattern] = StringPattern(pattern)
-            except RegexError as error:
-                raise SchemaRefused(f"a pattern cannot be read: {error}") from None
-        return self._patterns[pattern]
-
     def _number(self, schema: Json, whole: bool, item: int) -> int | float:
         step = _decimal(schema, "multipleOf") or (Decimal(1) if whole else None)
         low, high = _decimal(schema, "minimum"), _decimal(schema, "maximum")
@@ -311,6 +304,13 @@ class _Search:
         self._steps -= steps
         if self._steps < 0:
             raise _TooMuch(f"it takes more than {MAX_STEPS} steps to find a value")
+
+
+def _pattern(pattern: str) -> StringPattern:
+    try:
+        return StringPattern(pattern)
+    except RegexError as error:
+        raise SchemaRefused(f"a pattern cannot be read: {error}") from None
 
 
 def _candidates(

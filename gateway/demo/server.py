@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from fastapi import FastAPI, Request
@@ -29,16 +29,23 @@ _ENTRY = {"id": MODEL, "object": "model", "created": 1700000000, "owned_by": "po
 
 @dataclass(frozen=True, slots=True)
 class DemoAnswer:
-    """What is to be sent. `deltas` are the choices of a stream's events, `choices` those of a whole answer: one of both
-    is used."""
+    """What is to be sent; `id` is how its id begins."""
 
     id: str
-    kind: str
-    chunk_kind: str
     generation: Generation
-    choices: Iterator[Json]
-    deltas: Iterator[Json]
-    usage: Json
+    generated: list[Generated]
+    prompt_tokens: int
+
+    @property
+    def usage(self) -> Json:
+        return answers.usage_of(self.prompt_tokens, self.generated)
+
+
+# By the beginning of an answer's id: its object and that of its chunks, and what writes a choice whole or in deltas.
+_FORMS = {
+    "chatcmpl": ("chat.completion", "chat.completion.chunk", answers.chat_choice, answers.chat_deltas),
+    "cmpl": ("text_completion", "text_completion", answers.text_choice, answers.text_deltas),
+}
 
 
 def build_demo(pause: float = TOKEN_PAUSE) -> FastAPI:
@@ -72,36 +79,15 @@ def build_demo(pause: float = TOKEN_PAUSE) -> FastAPI:
 
 def _chat_answer(body: Json) -> DemoAnswer:
     request = requests.read_chat(body)
-    generated = generate_chat(request)
     prompt = [{key: value for key, value in each.items() if key != "role"} for each in request.messages]
     prompt_tokens = count_tokens([prompt, body.get("tools")]) + TOKENS_A_MESSAGE * len(prompt)
-    logprobs = request.generation.logprobs
-    return DemoAnswer(
-        id="chatcmpl",
-        kind="chat.completion",
-        chunk_kind="chat.completion.chunk",
-        generation=request.generation,
-        choices=(answers.chat_choice(*each, logprobs) for each in enumerate(generated)),
-        deltas=answers.interleaved([answers.chat_deltas(*each, logprobs) for each in enumerate(generated)]),
-        usage=answers.usage_of(prompt_tokens, generated),
-    )
+    return DemoAnswer("chatcmpl", request.generation, generate_chat(request), prompt_tokens)
 
 
 def _text_answer(body: Json) -> DemoAnswer:
     request = requests.read_text(body)
-    generation = request.generation
-    generated: list[Generated] = []
-    for prompt in request.prompts:
-        generated += generate_text(prompt, generation)
-    return DemoAnswer(
-        id="cmpl",
-        kind="text_completion",
-        chunk_kind="text_completion",
-        generation=generation,
-        choices=(answers.text_choice(*each, generation.logprobs) for each in enumerate(generated)),
-        deltas=answers.interleaved([answers.text_deltas(*each, generation.logprobs) for each in enumerate(generated)]),
-        usage=answers.usage_of(count_tokens(list(request.prompts)), generated),
-    )
+    generated = [each for prompt in request.prompts for each in generate_text(prompt, request.generation)]
+    return DemoAnswer("cmpl", request.generation, generated, count_tokens(list(request.prompts)))
 
 
 async def _respond(request: Request, answer_to: Callable[[Json], DemoAnswer | Json], pause: float) -> Response:
@@ -126,14 +112,18 @@ async def _respond(request: Request, answer_to: Callable[[Json], DemoAnswer | Js
     return EventSourceResponse(_events(head, answer, pause), ping=15, send_timeout=30, sep="\n")
 
 
-def _plain_answer(head: Json, answer: DemoAnswer) -> Response:
-    return _json({**head, "object": answer.kind, "choices": list(answer.choices), "usage": answer.usage})
+def _whole_answer(head: Json, answer: DemoAnswer) -> Response:
+    kind, _, choice, _ = _FORMS[answer.id]
+    choices = [choice(*each, answer.generation.logprobs) for each in enumerate(answer.generated)]
+    return _json({**head, "object": kind, "choices": choices, "usage": answer.usage})
 
 
 async def _events(head: Json, answer: DemoAnswer, pause: float) -> AsyncIterator[str]:
     counted = answer.generation.include_usage
-    head = {**head, "object": answer.chunk_kind, **({"usage": None} if counted else {})}
-    for choice in answer.deltas:
+    _, kind, _, deltas = _FORMS[answer.id]
+    head = {**head, "object": kind, **({"usage": None} if counted else {})}
+    streams = [deltas(*each, answer.generation.logprobs) for each in enumerate(answer.generated)]
+    for choice in answers.interleaved(streams):
         yield json.encode({**head, "choices": [choice]}).decode()
         if choice["finish_reason"] is None:
             await asyncio.sleep(pause)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import BinaryIO, NamedTuple
 
 from gateway.journal.entries import Line, decode
@@ -45,26 +47,32 @@ def read_lines(file: BinaryIO, start: int, limit: int) -> LinesRead:
     """At most `limit` lines from byte `start` on. A last line without a line end is left for later: it may grow."""
     file.seek(start)
     lines: list[Line] = []
-    damaged = 0
+    damaged = count = 0
     end = start
-    for _ in range(limit):
-        text, size = _read_line(file)
-        if not size:
-            return LinesRead(tuple(lines), damaged, end, finished=True)
-        end += size
-        line = decode(text)
-        if line is not None:
-            lines.append(line)
-        elif text.strip():
-            damaged += 1
-    return LinesRead(tuple(lines), damaged, end, finished=False)
+    for text, size, complete in islice(raw_lines(file), limit):
+        if complete:
+            count, end = count + 1, end + size
+            line = decode(text)
+            if line is not None:
+                lines.append(line)
+            elif text.strip():
+                damaged += 1
+    return LinesRead(tuple(lines), damaged, end, finished=count < limit)
 
 
-def _read_line(file: BinaryIO) -> tuple[bytes, int]:
-    """The first `MAX_LINE` bytes of a complete line and its size in bytes; 0 where there is no complete line."""
-    text = part = file.readline(MAX_LINE)
-    size = len(part)
-    while part and not part.endswith(b"\n"):
-        part = file.readline(MAX_LINE)
-        size += len(part)
-    return text, size if part else 0
+class RawLine(NamedTuple):
+    """The first `MAX_LINE` bytes of a line, its size in bytes, and whether it has its line end."""
+
+    text: bytes
+    size: int
+    complete: bool
+
+
+def raw_lines(file: BinaryIO) -> Iterator[RawLine]:
+    """The lines of a file, from where it is read next; only the last can be incomplete."""
+    while text := file.readline(MAX_LINE):
+        part, size = text, len(text)
+        while part and not part.endswith(b"\n"):
+            part = file.readline(MAX_LINE)
+            size += len(part)
+        yield RawLine(text, size, bool(part))

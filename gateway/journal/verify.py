@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gateway.journal.chain import NOTHING, Link, Seal, digest_of, is_signed, seal_of
 from gateway.journal.entries import decode
-from gateway.journal.reader import MAX_LINE
+from gateway.journal.reader import raw_lines
 
 
 class Why(StrEnum):
@@ -77,15 +77,9 @@ def verify(files: Sequence[Path], key: bytes | None, head: Link | None) -> Verif
 
 def _lines(file: Path) -> Iterator[_FileLine]:
     with file.open("rb") as opened:
-        number = 0
-        while text := opened.readline(MAX_LINE):
-            number += 1
-            part = text
-            while part and not part.endswith(b"\n"):  # longer than any line of ours; its end is looked for
-                part = opened.readline(MAX_LINE)
-            complete = part.endswith(b"\n")
-            text = text.removesuffix(b"\n")
-            yield _FileLine(file, number, text, complete, seal_of(text) if complete else None)
+        for number, line in enumerate(raw_lines(opened), start=1):
+            text = line.text.removesuffix(b"\n")
+            yield _FileLine(file, number, text, line.complete, seal_of(text) if line.complete else None)
 
 
 class _Walk:

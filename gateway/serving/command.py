@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from gateway.arguments import whole_number, with_example
 from gateway.config import ConfigError, load, warnings
-from gateway.demo.config import demo_config
+from gateway.demo.gandalf import demo_config
 from gateway.exits import CANNOT_LISTEN, DONE, INTERRUPTED, NOT_STARTED, VLLM_FAILED
 from gateway.policy.files import Files
 from gateway.policy.listen import check_exposure, url_of
@@ -31,12 +31,13 @@ from gateway.serving.vllm.command_line import (
     PreparationFailed,
     VllmLaunch,
     VllmOptions,
+    add_vllm_options,
     default_upstream,
     exempt_from_proxies,
     prepare,
     require_base_urls,
+    vllm_options_of,
 )
-from gateway.serving.vllm.options import add_vllm_options, vllm_options_of
 from gateway.version import install_hint, unknown_versions
 
 if TYPE_CHECKING:
@@ -204,9 +205,8 @@ def _serve_until_stopped(
     from gateway.guard.bytes_path import is_native
     from gateway.observe.metrics import metrics_problem
     from gateway.proxy.hotpath import hot_path_problem
-    from gateway.serving import single
+    from gateway.serving import servers
     from gateway.serving.acceptor import ADMIN, CLIENT
-    from gateway.serving.servers import NotStarted
     from gateway.serving.workers import supervisor
 
     _raise_descriptor_limit()
@@ -215,7 +215,7 @@ def _serve_until_stopped(
     for unknown in unknown_versions():
         print(f"portcullis: warning: {unknown}; {install_hint()} installs one of those", file=sys.stderr)
     if (problem := metrics_problem()) is not None:
-        raise NotStarted(f"metrics cannot be kept with the installed prometheus-client: {problem}")
+        raise servers.NotStarted(f"metrics cannot be kept in the prometheus-client that is installed: {problem}")
     listener, address = _listen(config.listen.host, config.listen.port)
     listeners, admin_address = [(CLIENT, listener)], None
     if (admin := config.listen.admin) is not None:
@@ -237,7 +237,7 @@ def _serve_until_stopped(
             model_server.start(lambda: announce_if_read(address, config))
 
     if options.workers == 1:
-        return uvloop.run(single.serve(config, source, log, listeners, on_ready))
+        return uvloop.run(servers.serve(config, source, log, listeners, on_ready))
     return supervisor.run(config, source, options.workers, log, listeners, on_ready)
 
 
@@ -252,8 +252,7 @@ def _log_upstream_problems(config: Config, log: RequestLog) -> None:
 
 def _model_server(launch: VllmLaunch, options: argparse.Namespace, log: RequestLog) -> ModelServer:
     """Raises `ConfigError` for a log that cannot be written."""
-    from gateway.serving.vllm.managed import ModelServer, RestartPolicy
-    from gateway.serving.vllm.output import LogFile
+    from gateway.serving.vllm.managed import LogFile, ModelServer, RestartPolicy
 
     try:
         file = LogFile(options.vllm_log) if options.vllm_log is not None else None

@@ -37,8 +37,13 @@ def reachable(url: str) -> str:
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
-def problem(url: str) -> str | None:
-    """Why the gateway at `url` is not healthy, None if it is. Without a path it is asked for `/healthz`."""
+def problem(url: str | None = None) -> str | None:
+    """Why the gateway at `url`, or else at `own_address`, is not healthy, None if it is. Without a path it is asked for
+    `/healthz`."""
+    try:
+        url = url or own_address()
+    except OSError as error:
+        return f"no gateway has left its address: {error}"
     if urlsplit(url).path in ("", "/"):
         url = url.rstrip("/") + "/healthz"
     # A proxy in the environment is meant for upstreams.
@@ -51,11 +56,7 @@ def problem(url: str) -> str | None:
 
 
 def main() -> int:
-    try:
-        found = problem(own_address())
-    except OSError as error:
-        found = f"no gateway has left its address: {error}"
-    if found:
+    if found := problem():
         print(found, file=sys.stderr)
     return 1 if found else 0
 

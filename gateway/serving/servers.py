@@ -1,22 +1,27 @@
-"""The HTTP servers of one process, public and admin: how they start, drain and stop."""
+"""The HTTP servers of one process, public and admin: how they start, drain and stop; their warnings and errors as lines
+of our log; and the gateway in one process."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
+import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from time import monotonic
 
-import uvicorn
-
-from gateway.app import Portcullis
+from gateway.app import Portcullis, QuietServer
 from gateway.automata.machine import StateMachine
+from gateway.observe.log import RequestLog
+from gateway.policy.model import Config
 from gateway.proxy.downstream.protocol import BoundedProtocol
 from gateway.proxy.server import server_config
-from gateway.serving.logs import quiet_cancellations
+from gateway.serving.acceptor import ADMIN, AcceptFailureReporter, Acceptor
+from gateway.serving.reload import ConfigSource, start_reloading
 
 FIRST_REQUEST_TIMEOUT = 1.0  # seconds at the end for a connection on which no request has begun
 CONNECT_TIMEOUT = 5.0  # seconds at the end for connections that are being taken over
@@ -47,23 +52,15 @@ class StopSignals:
             self._first.set_result(name)
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals alone: a process may have several servers."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class Servers:
     """The public server and, if it is configured, the admin's, on connections that are accepted elsewhere."""
 
     def __init__(self, portcullis: Portcullis) -> None:
         self._portcullis = portcullis
         self._gateway = gateway = portcullis.state
-        self._public = _Server(server_config(portcullis.public, gateway.record))
+        self._public = QuietServer(server_config(portcullis.public, gateway.record))
         admin = portcullis.admin
-        self._admin = None if admin is None else _Server(server_config(admin, gateway.record, "off"))
+        self._admin = None if admin is None else QuietServer(server_config(admin, gateway.record, "off"))
         self._running: list[asyncio.Task[None]] = []
         self._connecting: set[asyncio.Task[None]] = set()
 
@@ -121,12 +118,12 @@ class Servers:
             await asyncio.gather(*self._running, return_exceptions=True)
 
 
-def _awaits_request(server: _Server) -> bool:
+def _awaits_request(server: QuietServer) -> bool:
     """Has it connections on which no request has begun?"""
     return any(getattr(connection, "cycle", None) is None for connection in server.server_state.connections)
 
 
-async def _connect(server: _Server, connection: socket.socket, on_lost: Callable[[], None]) -> None:
+async def _connect(server: QuietServer, connection: socket.socket, on_lost: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
 
     def protocol() -> BoundedProtocol:
@@ -146,3 +143,86 @@ async def _connect(server: _Server, connection: socket.socket, on_lost: Callable
 def _reason(task: asyncio.Task[None]) -> str:
     error = None if task.cancelled() else task.exception()
     return "it ended" if error is None else type(error).__name__
+
+
+# -- their logs --------------------------------------------------------------------------------------------------------
+
+
+class _ServerLog(logging.Handler):
+    """Of an exception only its type and place: its text may quote what was scanned."""
+
+    def __init__(self, log: RequestLog) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        where = None
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            frames = traceback.extract_tb(error.__traceback__)
+            where = type(error).__name__ + (f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else "")
+        message = record.getMessage().strip().partition("\n")[0]
+        self._log.event("server", level=record.levelname.lower(), message=message, error=where)
+
+
+def redirect_server_logs(log: RequestLog) -> None:
+    """Send their warnings and errors to `log`, and nowhere else."""
+    for name in ("uvicorn.error", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.handlers = [_ServerLog(log)]
+        logger.propagate = False
+
+
+@contextlib.contextmanager
+def quiet_cancellations() -> Iterator[None]:
+    """While servers end: cut-off requests are logged as such, so uvicorn need not log each as an exception."""
+    logger = logging.getLogger("uvicorn.error")
+    logger.addFilter(_is_no_cancellation)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_is_no_cancellation)
+
+
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
+# -- one process -------------------------------------------------------------------------------------------------------
+
+
+async def serve(
+    config: Config,
+    source: ConfigSource | None,
+    log: RequestLog,
+    listeners: Sequence[tuple[bytes, socket.socket]],
+    on_ready: Callable[[], None],
+) -> signal.Signals:
+    """Serve until SIGTERM or SIGINT; returns which. SIGHUP and changes of the source's files reload.
+
+    Raises `NotStarted`.
+    """
+    redirect_server_logs(log)
+    stop = StopSignals(asyncio.get_running_loop())
+    portcullis = Portcullis(config, log)
+    record = portcullis.state.record
+    servers = Servers(portcullis)
+    await servers.start()
+
+    def serve_here(kind: bytes, accepted: socket.socket) -> bool:
+        servers.serve(socket.socket(fileno=accepted.detach()), admin=kind == ADMIN)
+        return True
+
+    on_failure = AcceptFailureReporter(record, log)
+    acceptors = [Acceptor(listener, partial(serve_here, kind), on_failure) for kind, listener in listeners]
+    watching = [] if source is None else start_reloading(source, portcullis.adopt, record, log)
+    on_ready()
+    name = await stop.wait()
+    for task in watching:
+        task.cancel()
+    await asyncio.gather(*watching, return_exceptions=True)
+    drained = await servers.drain(stop.at_once)
+    await asyncio.gather(*(acceptor.close() for acceptor in acceptors))
+    await servers.close(stop.at_once)
+    log.event("stopped", drained=drained)
+    return name

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import cli
-from gateway.serving import single
+from gateway.serving import servers
 
 TICK = 0.001  # seconds
 REPORT_SIGNAL = signal.SIGUSR2
@@ -71,14 +71,14 @@ class LoopProbe:
 
 def main() -> int:
     report = Path(sys.argv[1])
-    serve = single.serve
+    serve = servers.serve
 
     async def probed(*arguments: Any) -> signal.Signals:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(REPORT_SIGNAL, LoopProbe(loop, report).write)
         return await serve(*arguments)
 
-    single.serve = probed
+    servers.serve = probed
     return cli.main(sys.argv[2:])
 
 

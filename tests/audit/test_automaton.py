@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from gateway.audit.language import automaton
 from gateway.audit.language.automaton import (
     AutomatonTooLarge,
-    Liveness,
     Regex,
     intersection,
     literal,
@@ -20,6 +19,7 @@ from gateway.audit.language.automaton import (
     walk,
 )
 from gateway.automata.bytes import ByteAutomaton
+from gateway.automata.liveness import Liveness
 from gateway.automata.positions import positions
 from gateway.automata.regex import RegexError, parse
 from tests.support.examples import examples
@@ -126,7 +126,7 @@ def test_a_state_is_live_exactly_if_an_end_is_reached(
         looked_at.append(state)
         return graph[state]
 
-    live = Liveness(targets, ends.__contains__)
+    live = Liveness(0, targets, ends.__contains__)
     for state in asked:
         seen, waiting = {state}, [state] if state else []
         while waiting:

@@ -14,7 +14,7 @@ from gateway.audit.language.automaton import AutomatonTooLarge, Dfa, Regex, lite
 from gateway.audit.language.preprocess import edits
 from gateway.audit.language.product import TokenArcs
 from gateway.automata.vocabulary import Vocabulary
-from gateway.decode import trie_walk
+from gateway.decode import guide
 from tests.support.examples import examples
 from tests.support.expressions import Expression, expressions
 from tests.support.languages import language, words_of
@@ -116,7 +116,7 @@ def test_small_caches_change_nothing(bounds: tuple[int, int], monkeypatch: pytes
     plain = TokenArcs(automaton, vocabulary)
     states = reachable_states(automaton, 10_000)
     found = {state: read(plain, state) for state in states}
-    monkeypatch.setattr(trie_walk, "MAX_ROWS", bounds[0])
+    monkeypatch.setattr(guide, "MAX_ROWS", bounds[0])
     monkeypatch.setattr(product, "MAX_CACHED", bounds[1])
     small = TokenArcs(automaton, vocabulary)
     for state in [*states, *states[::-1], *states[::7]]:

@@ -90,7 +90,7 @@ def test_the_first_match_of_every_answer_is_found(
     for result in search.found:
         assert result.encodings == len(by_text[result.text])
         assert result.string_logprob == pytest.approx(math.log(sum(map(math.exp, by_text[result.text]))))
-        assert violation_of(RuleMatcher([rule]), result).match in words
+        assert violation_of(RuleMatcher([rule]), result)["match"] in words
     assert search.summary().finished
 
 
@@ -137,8 +137,8 @@ def test_what_counts_is_what_the_censor_finds(rule: Rule, said: str, match: str 
     matcher = RuleMatcher([rule])
     query = prompt_query(said[0], chat=False, decoding=Decoding(max_tokens=len(said) + 1), limit=9, source="prompts")
     found = list(search_violations(Parrot(vocabulary), query, matcher))
-    assert [violation_of(matcher, result).match for result in found] == ([] if match is None else [match])
-    assert all(violation_of(matcher, result).rule == rule.id for result in found)
+    assert [violation_of(matcher, result)["match"] for result in found] == ([] if match is None else [match])
+    assert all(violation_of(matcher, result)["rule"] == rule.id for result in found)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_what_counts_is_what_the_censor_finds(rule: Rule, said: str, match: str 
 )
 def test_a_match_is_the_one_that_was_certain_first(rule: Rule, text: str, match: str) -> None:
     result = Result(text, (0,), -1.0, 0.0, -1.0, 1, 0)
-    assert violation_of(RuleMatcher([rule]), result).match == match
+    assert violation_of(RuleMatcher([rule]), result)["match"] == match
 
 
 def test_only_rules_for_what_is_said_count() -> None:

@@ -21,7 +21,8 @@ from gateway.audit.run.progress import SavedAudit
 from gateway.audit.run.ray import RayPool
 from gateway.audit.run.runner import LocalRunner
 from gateway.audit.run.scheduler import Scheduler, WorkerPool
-from gateway.audit.run.worker import AuditWorker, Job, ModelLoaded, TaskProgress, WorkerLost, WorkerMessage
+from gateway.audit.run.worker import AuditWorker, Job, ModelLoaded, WorkerLost, WorkerMessage
+from gateway.audit.searches.best_first import SearchProgress
 from gateway.progress import ProgressMeter
 from tests.support import faulty_model
 from tests.support.audit_tasks import PATTERNS, TASKS, asked, assert_same, performed, whole
@@ -116,7 +117,7 @@ def test_how_far_it_is_adds_up() -> None:
     def slowly(seconds: float) -> Sequence[tuple[int, WorkerMessage]]:
         now[0] += 20
         return (
-            [(0, TaskProgress(1000, 3)), (1, TaskProgress(200, 1))]
+            [(0, SearchProgress(1000, 4, 3, 9, -1.0)), (1, SearchProgress(200, 4, 1, 9, -1.0))]
             if len(pool.begun) == 2 and now[0] < 140
             else wait(seconds)
         )

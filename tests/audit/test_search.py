@@ -26,7 +26,7 @@ from gateway.audit.query.model import (
     Tokenizations,
 )
 from gateway.audit.searches.best_first import BestFirstSearch, search
-from gateway.audit.searches.canonical import LOOKAHEAD, Canonical
+from gateway.audit.searches.steps import LOOKAHEAD, Canonical
 from gateway.automata.vocabulary import Vocabulary
 from gateway.policy.value import ConfigError
 from tests.support.audit_search import LETTERS, assert_found, found_in, listed, query_of

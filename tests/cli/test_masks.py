@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from gateway.config import load
-from gateway.decode.maskfile import read_masks
-from gateway.decode.policies import banned_of
-from tests.support.commands import TIMEOUT, portcullis, portcullis_process, write_config
+from gateway.decode.maskfile import banned_of, read_masks
+from tests.support.commands import PATIENCE, portcullis, portcullis_process, write_config
 
 MASKED: dict[str, Any] = {"id": "password", "words": ["12MONKEYS", "swordfish"], "decode": "mask"}
 BACK: dict[str, Any] = {"id": "codename", "words": ["Heron"], "action": "rollback"}
@@ -109,20 +108,17 @@ def without_numpy(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
 
 
-@pytest.mark.parametrize("command", ["check", "serve", "masks"])
-def test_masks_need_a_part_that_is_named(tmp_path: Path, command: str) -> None:
-    config = config_of(tmp_path, {"id": "r", "words": ["w"]}, MASKED)
-    arguments: dict[str, list[str | Path]] = {
-        "check": ["check", config],
-        "serve": ["serve", "--port", "0", "--config", config],
-        "masks": ["masks", "--config", config, "--out", tmp_path / "masks.json"],
-    }
-    done = without_numpy(*arguments[command])
-    assert done.returncode == 2
-    at = "policies" if command == "masks" else "policies.default.rules[1].decode"
-    assert done.stderr == f"{config}: {at}: needs an optional dependency: pip install -e '.[decode]'\n"
+def test_the_words_to_mask_need_no_part(tmp_path: Path) -> None:
+    config, out = config_of(tmp_path, {"id": "r", "words": ["w"]}, MASKED), tmp_path / "masks.json"
+    for arguments in (["check", config], ["masks", "--config", config, "--out", out]):
+        done = without_numpy(*arguments)
+        assert (done.stderr, done.returncode) == ("", 0)
+    assert read_masks(out) == banned_of(load(config).policies)
 
 
-def test_whoever_masks_nothing_needs_no_part(tmp_path: Path) -> None:
-    done = without_numpy("check", config_of(tmp_path, {"id": "r", "words": ["w"]}))
-    assert (done.stderr, done.returncode) == ("", 0)
+def test_the_tokenizer_of_what_is_rolled_back_needs_a_part_that_is_named(tmp_path: Path) -> None:
+    config = config_of(tmp_path, {"id": "r", "words": ["w"]}, BACK)
+    for arguments in (["check", config], ["serve", "--port", "0", "--config", config]):
+        done = without_numpy(*arguments)
+        missing = "upstreams.local.tokenizer: needs an optional dependency: pip install -e '.[decode]'"
+        assert (done.stderr, done.returncode) == (f"{config}: {missing}\n", 2)

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.decode import compiled, guide
-from gateway.decode import trie_walk as walk
 from gateway.decode.compiled import CompiledGuide, NotATable, precompile
 from gateway.decode.guide import Constraint, DeadLanguage, Guide, NotAllowed, choice, regex, union
 from gateway.decode.vocabulary import Vocabulary
@@ -232,8 +231,8 @@ def test_states_that_mean_the_same_are_equal() -> None:
 
 def test_full_caches_are_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guide, "MAX_CACHED_TOKENS", 4)
-    monkeypatch.setattr(walk, "MAX_ROWS", 3)
-    monkeypatch.setattr(walk, "MAX_SEARCHED", 8)
+    monkeypatch.setattr(guide, "MAX_ROWS", 3)
+    monkeypatch.setattr(guide, "MAX_SEARCHED", 8)
     options = {f"{word}{number}" for word in ("ab", "b") for number in (1, 2)}
     vocabulary = Vocabulary([b"a", b"b", b"1", b"2", b"b2", None], end=[5])
     constraint = Guide(choice(*options), vocabulary)
@@ -248,7 +247,7 @@ def test_full_caches_are_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_search_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "MAX_SEARCHED", 50)
+    monkeypatch.setattr(guide, "MAX_SEARCHED", 50)
     vocabulary = Vocabulary([b"aa", None], end=[1])
     with pytest.raises(DeadLanguage, match="too many to look at all"):
         Guide(regex("a{1001}"), vocabulary)

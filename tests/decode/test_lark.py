@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.automata.regex import RegexError
-from gateway.decode.lark import WrittenOut, written_out
+from gateway.decode.constraints import WrittenOut, written_out
 
 ANY = r"\u0000-\ud7ff\ue000-\U0010ffff"
 

@@ -6,11 +6,11 @@ import pytest
 
 from experiments.pages import verdict
 from experiments.statistics import (
+    ChiSquare,
     against_exact,
     holm,
     independence,
     least_expected,
-    log10_above,
     total_variation,
     wilson,
 )
@@ -28,13 +28,15 @@ from experiments.statistics import (
     ],
 )
 def test_the_tail_of_chi_square(statistic: float, freedom: int, p: float) -> None:
-    assert 10 ** log10_above(statistic, freedom) == pytest.approx(p, rel=1e-5)
+    test = ChiSquare(statistic, freedom)
+    assert (test.p, 10**test.log10_p) == pytest.approx((p, p), rel=1e-5)
 
 
-def test_a_probability_too_small_for_a_float() -> None:
+def test_the_ends_of_the_tail() -> None:
     # With two degrees of freedom it is exp(-x / 2).
-    assert log10_above(5000, 2) == pytest.approx(-2500 / math.log(10))
-    assert log10_above(0, 9) == 0
+    assert ChiSquare(1400, 2).log10_p == pytest.approx(-700 / math.log(10))
+    assert ChiSquare(5000, 2).log10_p == -math.inf
+    assert ChiSquare(0, 9).log10_p == 0
 
 
 def test_a_table_worked_out_by_hand() -> None:
@@ -62,6 +64,7 @@ def test_a_sample_taken_for_a_law_counts_twice() -> None:
 def test_a_law_that_rules_out_what_was_seen() -> None:
     assert against_exact([1, 2], [0, 3]).statistic == math.inf
     assert against_exact([1, 2], [0, 3]).p == 0
+    assert against_exact([1, 2], [0, 3]).log10_p == -math.inf
 
 
 def test_intervals_and_distances() -> None:

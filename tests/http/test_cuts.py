@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.demo.config import demo_policy
+from gateway.demo.gandalf import demo_policy
 from gateway.policy.model import Action, Rule
 from tests.support.gateway import TIMEOUT, RunningGateway, before, question
 from tests.support.upstream import DONE, END, Call, chunk, delta, event, events, sending, stream, stream_head

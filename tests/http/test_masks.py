@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from gateway.app import build_app
-from gateway.decode.maskfile import MaskRequestError
-from gateway.decode.policies import banned_of
+from gateway.decode.maskfile import MaskRequestError, banned_of
 from gateway.observe.log import RequestLog
 from gateway.policy.model import Action, Config, Decode, Policy, Rule
 from tests.support.gateway import TIMEOUT, RunningGateway, config_for, running

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.decode.maskfile import BannedPolicy
-from gateway.decode.policies import banned_of
+from gateway.decode.maskfile import BannedPolicy, banned_of
 from gateway.policy.model import Decode, Rule
 from gateway.proxy.steering.mask_probe import (
     IN_FORCE,

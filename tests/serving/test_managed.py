@@ -17,13 +17,12 @@ from typing import Any
 
 import pytest
 
-from gateway.decode.maskfile import read_masks
-from gateway.decode.policies import banned_of
+from gateway.decode.maskfile import banned_of, read_masks
 from gateway.observe.log import RequestLog
 from gateway.policy.model import Config, Decode, Policy, Route, Rule, Upstream
 from gateway.policy.value import ConfigError
 from gateway.progress import ProgressMeter
-from gateway.serving.vllm import output
+from gateway.serving.vllm import managed
 from gateway.serving.vllm.command_line import (
     MASKS,
     PLUGIN,
@@ -34,9 +33,16 @@ from gateway.serving.vllm.command_line import (
     read_vllm_options,
     served_names,
 )
-from gateway.serving.vllm.managed import ModelServer, RestartPolicy, start_progress
-from gateway.serving.vllm.output import LINES, MAX_LINE, LogFile, OutputTail
-from tests.support.gateway import TIMEOUT
+from gateway.serving.vllm.managed import (
+    LINES,
+    MAX_LINE,
+    LogFile,
+    ModelServer,
+    OutputTail,
+    RestartPolicy,
+    start_progress,
+)
+from tests.support.gateway import PATIENCE
 from tests.support.managed_vllm import MODEL, StandIn, lives
 
 MASKED = Rule(id="password", words=("12MONKEYS",), decode=Decode.MASK)
@@ -223,7 +229,7 @@ def test_a_progress_bar_goes_on() -> None:
 
 
 def test_a_log_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "MAX_FILE", 1000)
+    monkeypatch.setattr(managed, "MAX_FILE", 1000)
     path = tmp_path / "log"
     file = LogFile(path)
     for number in range(10):
@@ -243,7 +249,7 @@ def test_d27_a_log_file_behind_a_link_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_log_that_cannot_go_on_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "MAX_FILE", 1000)
+    monkeypatch.setattr(managed, "MAX_FILE", 1000)
     folder = tmp_path / "folder"
     folder.mkdir()
     file = LogFile(folder / "log")

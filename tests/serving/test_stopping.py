@@ -18,7 +18,7 @@ from gateway.app import METRICS
 from gateway.config import load
 from gateway.observe.log import RequestLog
 from gateway.serving.acceptor import CLIENT
-from gateway.serving.logs import quiet_cancellations, redirect_server_logs
+from gateway.serving.servers import quiet_cancellations, redirect_server_logs
 from gateway.serving.workers import supervisor
 from tests.support.gateway import TIMEOUT, question
 from tests.support.served import KEY, Reading, Tokens, all_speak, configuration, serving, write

@@ -19,8 +19,8 @@ from gateway.audit.run.interrupts import Interrupts
 from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.processes import ProcessPool
 from gateway.audit.run.progress import SavedAudit
-from gateway.audit.run.runner import LocalRunner, Outcome, QueryTask, Task, TaskRunner
-from gateway.audit.run.scheduler import Scheduler
+from gateway.audit.run.runner import LocalRunner, Outcome, Task
+from gateway.audit.run.scheduler import Scheduler, TaskRunner
 from gateway.policy.model import Rule
 from gateway.progress import ProgressMeter
 from tests.support import faulty_model
@@ -35,11 +35,11 @@ PATTERNS = ("[abc]{1,3}", "a[abc]{1,3}", "[ab]{1,5}", "c{1,6}", "(ab|c)[abc]{0,2
 RULE = Rule(id="r", words=("abba", "cab"))
 
 
-def asked(pattern: str, prompt: str = "", name: str | None = None, limit: int | None = None) -> QueryTask:
+def asked(pattern: str, prompt: str = "", name: str | None = None, limit: int | None = None) -> Task:
     query = Query(
         query=pattern, prompt=prompt, decoding=Decoding(max_tokens=5), limit=10_000, source=name or pattern
     )  # fmt: skip
-    return QueryTask(query=query, limit=limit, batch=4, named=True)
+    return Task(query=query, limit=limit, batch=4, named=True)
 
 
 TASKS = [asked(pattern, limit=limit) for pattern, limit in zip(PATTERNS, (None, 7, 9, None, 3), strict=True)]

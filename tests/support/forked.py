@@ -31,7 +31,7 @@ MOST = 1 << 18  # bytes of arguments and environment
 IMPORTED = (
     "gateway.app",
     "gateway.cli",
-    "gateway.serving.single",
+    "gateway.serving.servers",
     "gateway.serving.upstream_probe",
     "gateway.serving.vllm.managed",
     "gateway.serving.workers.supervisor",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 
 from gateway import exits
@@ -19,8 +20,6 @@ from gateway.version import missing_part
 __all__ = ["command_parser", "count", "run"]
 
 INFINITE = "infinite"
-
-_DIGITS = 4000  # at a time; Python refuses to write out many more
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -69,13 +68,5 @@ def count(path: Path | str, environ: Mapping[str, str] = os.environ) -> str:
         strings = cardinality(compile(query).language)
     except AutomatonTooLarge as error:
         raise ConfigError(query.source, "query", str(error)) from None
-    return INFINITE if strings is None else _written(strings)
-
-
-def _written(number: int) -> str:
-    """The number in decimal, of any length."""
-    parts = []
-    while number >= 10**_DIGITS:
-        number, part = divmod(number, 10**_DIGITS)
-        parts.append(f"{part:0{_DIGITS}}")
-    return "".join([str(number), *reversed(parts)])
+    # Python refuses to write out an integer of many digits.
+    return INFINITE if strings is None else f"{Decimal(strings):f}"

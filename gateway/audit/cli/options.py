@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from gateway.arguments import whole_number, with_example
@@ -96,7 +97,8 @@ def _decimal(accepts: Callable[[float], bool], wanted: str) -> Callable[[str], f
     return convert
 
 
-_number = whole_number("a whole number", 1, MAX_NUMBER)
+_up_to = partial(whole_number, "a whole number", 1)
+_number = _up_to(MAX_NUMBER)
 _seconds = _decimal(lambda seconds: 0 < seconds <= MAX_SECONDS, "not a number of seconds, above 0")
 _share = _decimal(lambda share: 0 < share <= 1, "not a number above 0, up to 1")
 _temperature = _decimal(
@@ -124,12 +126,7 @@ def command_parser() -> argparse.ArgumentParser:
         "--least", type=_share, metavar="P", help="no strings that are less probable than P; with prompts 0.001"
     )
     parser.add_argument("--timeout", type=_seconds, metavar="S", help="search for at most S seconds")
-    parser.add_argument(
-        "--batch",
-        type=whole_number("a whole number", 1, MAX_BATCH),
-        metavar="N",
-        help="prefixes in one call of the model",
-    )
+    parser.add_argument("--batch", type=_up_to(MAX_BATCH), metavar="N", help="prefixes in one call of the model")
     parser.add_argument("--device", default="cpu", metavar="D", help="where a model of hf: runs: cpu (default), cuda")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the lines of standard output, in a file as well")
     parser.add_argument("--report", type=Path, metavar="FILE", help="a page of HTML")
@@ -138,18 +135,10 @@ def command_parser() -> argparse.ArgumentParser:
     parser.add_argument("--fail-on-findings", action="store_true", help="exit with 3 if something was found")
 
     where = parser.add_argument_group("many queries, or prompts: where they are asked")
-    where.add_argument(
-        "--processes",
-        type=whole_number("a whole number", 1, MAX_WORKERS),
-        metavar="N",
-        help="number of processes, each with the model (1)",
-    )
-    where.add_argument(
-        "--ray",
-        type=_ray,
-        metavar="ADDRESS",
-        help="on Ray workers, --processes of them: local, auto, ray://HOST:PORT",
-    )
+    many = "in so many processes, each with the model (1)"
+    where.add_argument("--processes", type=_up_to(MAX_WORKERS), metavar="N", help=many)
+    ray = "by workers of Ray, --processes of them: local, auto, ray://HOST:PORT"
+    where.add_argument("--ray", type=_ray, metavar="ADDRESS", help=ray)
 
     model = parser.add_argument_group("the model, if it is not that of the query or of the policy's route")
     model.add_argument("--model", metavar="M", help="hf:FOLDER or vllm:URL")

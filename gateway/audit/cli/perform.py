@@ -29,8 +29,8 @@ from gateway.audit.run.lines import STANDARD_OUTPUT, LineWriter, WriteError
 from gateway.audit.run.processes import ProcessPool
 from gateway.audit.run.progress import SavedAudit, read_saved, save
 from gateway.audit.run.ray import RayPool
-from gateway.audit.run.runner import LocalRunner, Outcome, SamplingOutcome, TaskRunner, run_sampling
-from gateway.audit.run.scheduler import Scheduler
+from gateway.audit.run.runner import LocalRunner, Outcome, SamplingOutcome, run_sampling
+from gateway.audit.run.scheduler import Scheduler, TaskRunner
 from gateway.audit.searches.checkpoint import CheckpointError
 from gateway.config import ConfigError
 from gateway.files import write_private
@@ -47,10 +47,8 @@ def perform(options: argparse.Namespace) -> int:
     try:
         with contextlib.ExitStack() as stack:
             return _AuditRun(options, stack).perform()
-    except CheckpointError as error:
-        return _print_error(error, exits.USAGE)
-    except (ModelError, GatewayError) as error:
-        return _print_error(error, exits.NO_MODEL)
+    except (CheckpointError, ModelError, GatewayError) as error:
+        return _status_of(error)
 
 
 def _print_error(error: Exception | str, status: int) -> int:
@@ -60,8 +58,10 @@ def _print_error(error: Exception | str, status: int) -> int:
 
 
 def _status_of(error: Exception) -> int:
-    """Print an error of the model, the gateway or the output, and return its exit status; re-raise any other."""
+    """Print an error of the model, the gateway or a file, and return its exit status; re-raise any other."""
     match error:
+        case CheckpointError():
+            return _print_error(error, exits.USAGE)
         case WriteError():
             if error.filename == STANDARD_OUTPUT:
                 exits.discard_stdout()

@@ -31,11 +31,11 @@ from gateway.audit.query.model import (
     compile,
 )
 from gateway.audit.run.progress import FoundString
-from gateway.audit.run.runner import PolicyTask, QueryTask, Task, matcher_of
+from gateway.audit.run.runner import PolicyTask, Task, matcher_of
 from gateway.audit.searches.best_first import Result, digest
-from gateway.audit.searches.canonical import Canonical
 from gateway.audit.searches.policy import output_rules, policy_digest, prompt_query
 from gateway.audit.searches.sample import RandomSearch, sample
+from gateway.audit.searches.steps import Canonical
 from gateway.config import ConfigError, load
 from gateway.policy.files import read_text
 from gateway.policy.model import Config, Policy, Rule
@@ -141,8 +141,12 @@ def plan_of(options: argparse.Namespace) -> Plan:
 
 def _plan_of_queries(options: argparse.Namespace) -> Plan:
     queries = tuple(map(load_query, dict.fromkeys(options.queries)))
-    models = [_model_of(query, options) for query in queries]
-    for query, model in zip(queries, models, strict=True):
+    models: list[LocalModel | ServedModel] = []
+    for query in queries:
+        model = options.model or query.model
+        if model is None:
+            raise ConfigError(query.source, "model", "is required, here or as --model")
+        models.append(model)
         if model != models[0]:
             raise ConfigError(query.source, "model", f"differs from that of {queries[0].source}; give --model")
         compile(query)  # whatever is wrong with it shows before a model is loaded
@@ -155,15 +159,8 @@ def _plan_of_queries(options: argparse.Namespace) -> Plan:
     plan = Plan(model=with_credentials(models[0], first.source), queries=queries, shown=shown)
     if isinstance(first.traversal, Random):
         return replace(plan, sampling=partial(sample, query=first, samples=options.limit, batch=options.batch))
-    tasks = (QueryTask(query=query, limit=options.limit, batch=options.batch, named=several) for query in queries)
+    tasks = (Task(query=query, limit=options.limit, batch=options.batch, named=several) for query in queries)
     return replace(plan, tasks=tuple(tasks))
-
-
-def _model_of(query: Query, options: argparse.Namespace) -> LocalModel | ServedModel:
-    model: LocalModel | ServedModel | None = options.model or query.model
-    if model is None:
-        raise ConfigError(query.source, "model", "is required, here or as --model")
-    return model
 
 
 def _check_random(query: Query, options: argparse.Namespace, alone: bool) -> None:
@@ -197,7 +194,10 @@ def _decoding_of(query: Query) -> dict[str, object]:
 
 def _plan_of_prompts(options: argparse.Namespace) -> Plan:
     config = load(options.config)
-    policy = _policy(config, options)
+    if options.policy not in config.policies:
+        known = ", ".join(config.policies)
+        raise ConfigError(str(options.config), f"policies.{options.policy}", f"no such policy; there are: {known}")
+    policy = config.policies[options.policy]
     rules = output_rules(policy)
     if not rules:
         raise ConfigError(str(options.config), f"policies.{policy.name}", "has no rule for a model's output")
@@ -226,13 +226,6 @@ def _plan_of_prompts(options: argparse.Namespace) -> Plan:
         policy=policy,
         matcher=matcher,
     )
-
-
-def _policy(config: Config, options: argparse.Namespace) -> Policy:
-    if options.policy not in config.policies:
-        known = ", ".join(config.policies)
-        raise ConfigError(str(options.config), f"policies.{options.policy}", f"no such policy; there are: {known}")
-    return config.policies[options.policy]
 
 
 def _routed_model(config: Config, options: argparse.Namespace) -> ServedModel:

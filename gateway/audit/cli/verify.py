@@ -13,7 +13,8 @@ from gateway.audit.query.model import Query
 from gateway.audit.run.interrupts import AuditStopped, Ended, Interrupts
 from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.progress import FoundString
-from gateway.audit.run.runner import LocalRunner, TaskRunner, run_sampling
+from gateway.audit.run.runner import LocalRunner, Outcome, SamplingOutcome, run_sampling
+from gateway.audit.run.scheduler import TaskRunner
 from gateway.policy.model import Rule
 
 
@@ -38,20 +39,19 @@ def through_masks(
     """Repeats the audit with the rules' words masked, and writes each match as a line. `least`: a log-probability, as
     in the audit itself."""
     matcher = _matcher(plan, rules)
-    found: tuple[FoundString, ...] = ()
     nothing = LineWriter(lines.meter)
+    outcome: Outcome | SamplingOutcome
     if plan.sampling is not None and isinstance(runner, LocalRunner):
         masked = MaskedModel.of(runner.model, rules, plan.queries[0])
-        drawn = run_sampling(plan.sampling, masked, nothing, interrupts)
-        found, ended, error = drawn.found, drawn.ended, drawn.error
+        outcome = run_sampling(plan.sampling, masked, nothing, interrupts)
     else:
         outcome = runner.perform(plan.tasks, nothing, interrupts, None, least, rules)
-        found, ended, error = outcome.found, outcome.ended, outcome.error
+    found, ended = outcome.found, outcome.ended
     still = [each for each in found if _is_violation(matcher, each, plan.query_of(each), runner.end)]
     for each in still:
         lines.write({"still": each.fields()})
     summary = {"through": "mask", "still": len(still), "others": len(found) - len(still), "ended": str(ended)}
-    return Verification(still=len(still), ended=ended, summary=summary, error=error)
+    return Verification(still=len(still), ended=ended, summary=summary, error=outcome.error)
 
 
 def _matcher(plan: Plan, rules: tuple[Rule, ...]) -> RuleMatcher:

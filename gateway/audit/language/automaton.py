@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from gateway.automata.bytes import ByteAutomaton, Entries
+from gateway.automata.liveness import Liveness
 from gateway.automata.positions import positions
 from gateway.automata.regex import Node, parse, spelled
 
@@ -240,67 +241,13 @@ class DfaView:
         self.accepting = automaton.accepting if accepting is None else accepting
 
 
-class Liveness:
-    """Which states can reach an accepting one? Answers are cached.
-
-    Depth first, with the strongly connected components of what is looked at (Tarjan 1972): one that is complete without
-    an end is dead; where an end is found, it is one of all that is not complete yet.
-    """
-
-    def __init__(self, targets: Callable[[int], Iterable[int]], is_end: Callable[[int], bool]) -> None:
-        self._targets = targets
-        self._is_end = is_end
-        self._known: dict[int, bool] = {0: False}
-
-    def __call__(self, state: int) -> bool:
-        known = self._known.get(state)
-        return self._search(state) if known is None else known
-
-    def _search(self, begin: int) -> bool:
-        if self._is_end(begin):
-            self._known[begin] = True
-            return True
-        met, least = {begin: 0}, {begin: 0}
-        open_states = [begin]
-        path = [(begin, iter(self._targets(begin)))]
-        while path:
-            state, targets = path[-1]
-            target = next(targets, None)
-            if target is None:
-                path.pop()
-                self._close(state, met, least, open_states)
-                if path:
-                    above = path[-1][0]
-                    least[above] = min(least[above], least[state])
-                continue
-            known = self._known.get(target)
-            if known or (known is None and target not in met and self._is_end(target)):
-                self._known.update(dict.fromkeys([*open_states, target], True))
-                return True
-            if known is None and target in met:
-                least[state] = min(least[state], met[target])
-            elif known is None:
-                met[target] = least[target] = len(met)
-                open_states.append(target)
-                path.append((target, iter(self._targets(target))))
-        return False
-
-    def _close(self, state: int, met: dict[int, int], least: dict[int, int], open_states: list[int]) -> None:
-        """All that could follow the state has been looked at. If it leads to none before it, its component is dead."""
-        if least[state] == met[state]:
-            closed = None
-            while closed != state:
-                closed = open_states.pop()
-                self._known[closed] = False
-
-
 class PrunedDfa:
     """An automaton without the states from which nothing can be completed."""
 
     def __init__(self, automaton: Dfa) -> None:
         self._automaton = automaton
         self.accepting = automaton.accepting
-        self.live = Liveness(lambda state: (target for *_, target in automaton.arcs(state)), automaton.accepting)
+        self.live = Liveness(0, lambda state: (target for *_, target in automaton.arcs(state)), automaton.accepting)
         self.start = automaton.start if self.live(automaton.start) else 0
 
     def step(self, state: int, byte: int) -> int:
@@ -316,25 +263,30 @@ def intersection(one: Dfa, other: Dfa) -> Dfa:
     return PrunedDfa(Intersection(one, other))
 
 
-class _Table(LazyDfa[int]):
-    """A table of all states and arcs of another automaton."""
+class Numbered(LazyDfa[int]):
+    """An automaton whose states are numbers already, by its functions."""
 
-    def __init__(self, automaton: Dfa, arcs: dict[int, list[Arc]]) -> None:
-        self._arcs_of = arcs
-        self._ends = frozenset(state for state in arcs if automaton.accepting(state))
-        super().__init__(automaton.start or None)
+    def __init__(
+        self,
+        start: int | None,
+        transitions: Callable[[int], Iterable[tuple[int, int, int | None]]],
+        accepting: Callable[[int], object],
+    ) -> None:
+        self._arcs_of, self._accepts = transitions, accepting
+        super().__init__(start)
 
-    def _transitions(self, key: int) -> list[Arc]:
-        return self._arcs_of[key]
+    def _transitions(self, key: int) -> Iterable[tuple[int, int, int | None]]:
+        return self._arcs_of(key)
 
     def _is_accepting(self, key: int) -> bool:
-        return key in self._ends
+        return bool(self._accepts(key))
 
 
 def materialized(automaton: Dfa, max_states: int) -> Dfa:
     """The automaton with all its states computed. Raises AutomatonTooLarge if there are more than `max_states`."""
     arcs = {state: list(automaton.arcs(state)) for state in reachable_states(automaton, max_states)}
-    return _Table(automaton, arcs)
+    ends = frozenset(state for state in arcs if automaton.accepting(state))
+    return Numbered(automaton.start or None, arcs.__getitem__, ends.__contains__)
 
 
 def reachable_states(automaton: Dfa, max_states: int) -> list[int]:

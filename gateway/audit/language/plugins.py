@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 
-from gateway.audit.language.automaton import Dfa, DfaView, LazyDfa, PrunedDfa, Regex, intersection
+from gateway.audit.language.automaton import Dfa, DfaView, LazyDfa, Numbered, PrunedDfa, Regex, intersection
 from gateway.audit.language.prefix_language import Change
 from gateway.audit.language.preprocess import ANYTHING
 
@@ -16,21 +16,16 @@ class PreprocessorError(ValueError):
     """A preprocessor is not installed, cannot be loaded, fails, or returns no automaton."""
 
 
-class _ForeignDfa(LazyDfa[int]):
-    """Adapts an automaton from a package; states that it reports as not live become dead."""
+def _adapted(given: Dfa) -> Dfa:
+    """An automaton from a package; states that it reports as not live are dead here."""
 
-    def __init__(self, automaton: Dfa) -> None:
-        self._automaton = automaton
-        super().__init__(self._state(automaton.start))
+    def live(state: int) -> int | None:
+        return state if state and given.live(state) else None
 
-    def _state(self, state: int) -> int | None:
-        return state if state and self._automaton.live(state) else None
+    def transitions(state: int) -> Iterator[tuple[int, int, int | None]]:
+        return ((byte, byte, live(given.step(state, byte))) for byte in range(256))
 
-    def _transitions(self, key: int) -> Iterator[tuple[int, int, int | None]]:
-        return ((byte, byte, self._state(self._automaton.step(key, byte))) for byte in range(256))
-
-    def _is_accepting(self, key: int) -> bool:
-        return bool(self._automaton.accepting(key))
+    return Numbered(live(given.start), transitions, given.accepting)
 
 
 def load_preprocessor(name: str) -> Change:
@@ -59,7 +54,7 @@ def load_preprocessor(name: str) -> Change:
         if isinstance(given, LazyDfa | PrunedDfa | DfaView):
             return given
         if not all(hasattr(given, part) for part in ("start", "step", "accepting", "live")):
-            raise PreprocessorError("the preprocessor returns no automaton with start, step, accepting and live")
-        return intersection(_ForeignDfa(given), Regex(ANYTHING))
+            raise PreprocessorError("the preprocessor gives no automaton, which has start, step, accepting and live")
+        return intersection(_adapted(given), Regex(ANYTHING))
 
     return change

@@ -159,40 +159,32 @@ def edits(automaton: Dfa, most: int, alphabet: CharSet = PRINTABLE_ASCII) -> Dfa
 # -- filters -----------------------------------------------------------------------------------------------------------
 
 
-class _Forbidden(NamedTuple):
-    """Two automata over texts: `now` accepts one that ends with a match, if the text ends there; `before` one that had
-    a match before its last character."""
-
-    now: Dfa
-    before: Dfa
-
-
 _Filtered = tuple[int, int, frozenset[tuple[int, int]]]
 
 
 class _WithoutForbidden(LazyDfa[_Filtered]):
     """A state is one of the language, one of the prefix while one can still be read, and where the search for matches
-    stands behind each prefix."""
+    stands behind each prefix, in two automata over texts: `now` accepts one that ends with a match, if the text ends
+    there; `before` one that had a match before its last character."""
 
-    def __init__(self, automaton: Dfa, unwanted: _Forbidden, prefix: Dfa) -> None:
-        self._automaton, self._unwanted, self._prefix = automaton, unwanted, prefix
+    def __init__(self, automaton: Dfa, now: Dfa, before: Dfa, prefix: Dfa | None) -> None:
+        self._automaton, self._now, self._before = automaton, now, before
+        self._prefix = prefix = Regex(EMPTY) if prefix is None else prefix
         super().__init__(self._after(automaton.start, prefix.start, frozenset()))
 
     def _after(self, state: int, prefix: int, searches: frozenset[tuple[int, int]]) -> _Filtered | None:
-        now, before = self._unwanted
-        if not state or any(before.accepting(search) for _, search in searches):
+        if not state or any(self._before.accepting(search) for _, search in searches):
             return None
         if self._prefix.accepting(prefix):
-            searches |= {(now.start, before.start)}
+            searches |= {(self._now.start, self._before.start)}
         return state, prefix, searches
 
     def _transitions(self, key: _Filtered) -> Iterator[tuple[int, int, _Filtered | None]]:
         state, prefix, searches = key
-        now, before = self._unwanted
         order = list(searches)
         rows = [self._prefix.arcs(prefix)]
-        rows += [now.arcs(search) for search, _ in order]
-        rows += [before.arcs(search) for _, search in order]
+        rows += [self._now.arcs(search) for search, _ in order]
+        rows += [self._before.arcs(search) for _, search in order]
         for low, high, targets in zip_arcs(self._automaton.arcs(state), *rows):
             found = targets[2:]
             pairs = zip(found[: len(order)], found[len(order) :], strict=True)
@@ -200,9 +192,7 @@ class _WithoutForbidden(LazyDfa[_Filtered]):
 
     def _is_accepting(self, key: _Filtered) -> bool:
         state, _, searches = key
-        return self._automaton.accepting(state) and not any(
-            self._unwanted.now.accepting(search) for search, _ in searches
-        )
+        return self._automaton.accepting(state) and not any(self._now.accepting(search) for search, _ in searches)
 
     def _size(self, key: _Filtered) -> int:
         return 1 + len(key[2])
@@ -227,7 +217,7 @@ def without_words(automaton: Dfa, words: Iterable[str], prefix: Dfa | None = Non
         before = Repeat(Concat((ANYTHING, other)), 0, 1) if left else ANYTHING
         found.append(Concat((before, _any_of(same))))
         followed.append(Concat((found[-1], other if right else Chars(ANY))))
-    return _without(automaton, _Forbidden(Regex(*found), Regex(*followed)), prefix)
+    return PrunedDfa(_WithoutForbidden(automaton, Regex(*found), Regex(*followed), prefix))
 
 
 def without_matches(automaton: Dfa, pattern: str, prefix: Dfa | None = None) -> Dfa:
@@ -236,14 +226,10 @@ def without_matches(automaton: Dfa, pattern: str, prefix: Dfa | None = None) -> 
     tree = parse(pattern)
     positions(tree)
     found = Concat((ANYTHING, tree))
-    return _without(automaton, _Forbidden(Regex(found), Regex(Concat((found, Chars(ANY))))), prefix)
+    return PrunedDfa(_WithoutForbidden(automaton, Regex(found), Regex(Concat((found, Chars(ANY)))), prefix))
 
 
 ANYTHING = Repeat(Chars(ANY), 0, None)
-
-
-def _without(automaton: Dfa, unwanted: _Forbidden, prefix: Dfa | None) -> Dfa:
-    return PrunedDfa(_WithoutForbidden(automaton, unwanted, Regex(EMPTY) if prefix is None else prefix))
 
 
 def _any_of(words: list[str]) -> Node:
@@ -293,12 +279,11 @@ class _SynonymState(NamedTuple):
 
 
 class _Jump(NamedTuple):
-    """A word of which a synonym may be written: what its edges want, and what stands at its end."""
+    """A word of which a synonym may be written: does it begin, and end, with a character of a word? Then none such may
+    stand before it, or behind it."""
 
     word: bytes
-    begins_word: bool
     left: bool
-    ends_in_word: bool
     right: bool
     others: tuple[bytes, ...]
 
@@ -326,10 +311,8 @@ class _Synonyms(LazyDfa[frozenset[_SynonymState]]):
             if place.written or not self._characters.between(place.state):
                 continue
             for jump, target in self._landings(place.state):
-                if not ((place.in_word and jump.left) or (place.edge and jump.begins_word)):
-                    found.update(
-                        _SynonymState(target, DONE, jump.ends_in_word, jump.right, other) for other in jump.others
-                    )
+                if not (jump.left and (place.in_word or place.edge)):
+                    found.update(_SynonymState(target, DONE, jump.right, jump.right, other) for other in jump.others)
         return frozenset(found) or None
 
     def _transitions(self, key: frozenset[_SynonymState]) -> Iterator[tuple[int, int, frozenset[_SynonymState] | None]]:
@@ -379,13 +362,6 @@ def synonyms(automaton: Dfa, words: Mapping[str, Iterable[str]]) -> Dfa:
             if not 0 < len(text) <= MAX_WORD:
                 raise ValueError(f"a word has {len(text)} characters, and 1 to {MAX_WORD} are allowed")
         jumps.append(
-            _Jump(
-                word.encode(),
-                begins_word=is_word_char(word[0]),
-                left=is_word_char(word[0]),
-                ends_in_word=is_word_char(word[-1]),
-                right=is_word_char(word[-1]),
-                others=tuple(other.encode() for other in others),
-            )
+            _Jump(word.encode(), is_word_char(word[0]), is_word_char(word[-1]), tuple(map(str.encode, others)))
         )
     return PrunedDfa(_Synonyms(automaton, jumps))

@@ -10,9 +10,10 @@ from collections import OrderedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.audit.language.automaton import Dfa, Liveness
+from gateway.audit.language.automaton import Dfa
+from gateway.automata.liveness import Liveness
 from gateway.automata.vocabulary import Ints, Vocabulary
-from gateway.decode.trie_walk import TransitionTable
+from gateway.decode.guide import TransitionTable
 
 MAX_CACHED = 8_000_000  # tokens with their targets, twelve bytes each
 
@@ -34,8 +35,8 @@ class TokenArcs:
         self._cached = 0
         bytes_ = sorted({text[0] for text in vocabulary.tokens if text and len(text) == 1})
         # Much quicker to tell, and most times enough.
-        by_bytes = Liveness(lambda state: [automaton.step(state, byte) for byte in bytes_], automaton.accepting)
-        self._by_tokens = Liveness(lambda state: np.unique(self._read(state, False)[1]).tolist(), by_bytes)
+        by_bytes = Liveness(0, lambda state: [automaton.step(state, byte) for byte in bytes_], automaton.accepting)
+        self._by_tokens = Liveness(0, lambda state: np.unique(self._read(state, False)[1]).tolist(), by_bytes)
 
     def live(self, state: int) -> bool:
         """Can tokens complete what was read, or is it complete? Raises AutomatonTooLarge."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,7 +59,7 @@ class MaskedModel:
         self._at_text_start = at_text_start
         self._loses_space = at_text_start and self.vocabulary.strips_first_space
         self._places: dict[tuple[int, ...], _MaskPosition] = {}
-        self._straddling: dict[tuple[int, bool], tuple[Ints, NDArray[np.bool_]]] = {}
+        self._straddle = lru_cache(MAX_KEPT)(self._straddle_in)
 
     @classmethod
     def of(cls, model: LanguageModel, rules: Iterable[Rule], query: Query) -> MaskedModel:
@@ -134,20 +135,14 @@ class MaskedModel:
             return _MaskPosition(state, None if state else self._mask.start())
         return _MaskPosition(state, self._mask.feed(mask, piece[since:]))
 
-    def _straddle(self, state: int, loses_space: bool) -> tuple[Ints, NDArray[np.bool_]]:
+    def _straddle_in(self, state: int, loses_space: bool) -> tuple[Ints, NDArray[np.bool_]]:
         """The tokens in which a prefix ends, and whether what they write behind it is forbidden. `loses_space`: a first
         space is not written."""
-        known = self._straddling.get((state, loses_space))
-        if known is None:
-            found = {
-                token: self._matcher.matched_rules(rest).certain is not None
-                for token, rest in self._straddling_tokens(state, loses_space)
-            }
-            known = np.array(list(found), np.int32), np.array(list(found.values()), np.bool_)
-            if len(self._straddling) >= MAX_KEPT:
-                self._straddling.clear()
-            self._straddling[state, loses_space] = known
-        return known
+        found = {
+            token: self._matcher.matched_rules(rest).certain is not None
+            for token, rest in self._straddling_tokens(state, loses_space)
+        }
+        return np.array(list(found), np.int32), np.array(list(found.values()), np.bool_)
 
     def _straddling_tokens(self, state: int, loses_space: bool) -> Iterator[tuple[int, bytes]]:
         """Tokens with what they write behind a prefix that ends in them or with them; one in which several end comes

@@ -48,10 +48,6 @@ class Toy(FullVocabulary):
 
     def _drawn(self, last: tuple[int, ...]) -> Floats:
         scores = np.random.default_rng([self._seed, *last]).normal(0, self._contrast, len(self.vocabulary))
-        return _log_softmax(scores)
-
-
-def _log_softmax(scores: Floats) -> Floats:
-    scores = scores - scores.max()
-    found: Floats = scores - np.log(np.exp(scores).sum())
-    return found
+        scores -= scores.max()
+        found: Floats = scores - np.log(np.exp(scores).sum())
+        return found

@@ -262,7 +262,9 @@ def _read_prefix(query: Query, language: Dfa, prefix: str | PrefixText | PrefixR
 
 def _preprocessed(step: Preprocessor, language: Dfa, prefix: Dfa | None) -> tuple[Dfa, Dfa | None]:
     if isinstance(step, Filter):
-        return _without(step, language, prefix), prefix
+        if step.pattern is not None:
+            return without_matches(language, step.pattern, prefix), prefix
+        return without_words(language, step.words, prefix), prefix
     change = _change(step)
     if prefix is None:
         return change(language), None
@@ -274,12 +276,6 @@ def _preprocessed(step: Preprocessor, language: Dfa, prefix: Dfa | None) -> tupl
         case PreprocessTarget.BOTH:
             prefix = change(prefix)
             return with_prefix(change(language), prefix), prefix
-
-
-def _without(step: Filter, language: Dfa, prefix: Dfa | None) -> Dfa:
-    if step.pattern is not None:
-        return without_matches(language, step.pattern, prefix)
-    return without_words(language, step.words, prefix)
 
 
 def _change(step: Edits | Synonyms | UserPreprocessor) -> Change:

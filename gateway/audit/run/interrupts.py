@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.audit.model import Floats, LanguageModel, Messages
-from gateway.automata.vocabulary import Ints
+from gateway.audit.model import LanguageModel
 
 RAISED = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 
@@ -108,23 +107,13 @@ class InterruptibleModel:
     """A model whose calls can be interrupted."""
 
     def __init__(self, model: LanguageModel, interrupts: Interrupts) -> None:
+        interruptible = interrupts.interruptible()
         self.vocabulary = model.vocabulary
         self.encode = model.encode
-        self._model = model
-        self._interrupts = interrupts
+        self.context = interruptible(model.context)
+        self.require_top_k = interruptible(model.require_top_k)
+        self.logprobs_of = interruptible(model.logprobs_of)
+        self._rows = interruptible(model.__call__)
 
     def __call__(self, prefixes: Sequence[Sequence[int]], /) -> NDArray[np.floating[Any]]:
-        with self._interrupts.interruptible():
-            return self._model(prefixes)
-
-    def context(self, prompt: str | Messages | None) -> tuple[int, ...]:
-        with self._interrupts.interruptible():
-            return self._model.context(prompt)
-
-    def require_top_k(self, top_k: int | None) -> None:
-        with self._interrupts.interruptible():
-            self._model.require_top_k(top_k)
-
-    def logprobs_of(self, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
-        with self._interrupts.interruptible():
-            return self._model.logprobs_of(prefixes, tokens)
+        return self._rows(prefixes)

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess, parent_process
 
 from gateway.audit.model import ModelError
-from gateway.audit.run.worker import THREADS, AuditWorker, Job, Load, LoadFailed, WorkerLost, WorkerMessage, processors
+from gateway.audit.run.worker import THREADS, AuditWorker, Job, Load, WorkerLost, WorkerMessage, processors
 
 KILL_TIMEOUT = 5.0  # seconds for a process that was killed to be gone
 
@@ -129,7 +129,7 @@ def _serve(connection: Connection, worker: AuditWorker) -> None:
         # Heard during a task only; before, there is nothing to be kept.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         connection.send(message)
-        while not isinstance(message, LoadFailed):
+        while not isinstance(message, ModelError):
             connection.send(worker.perform(connection.recv(), connection.send))
     except (EOFError, OSError):
         # Whoever started it has gone.

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
-from typing import Protocol
 
 from gateway.audit.matcher import RuleMatcher
 from gateway.audit.model import LanguageModel
@@ -23,33 +22,14 @@ from gateway.audit.searches.policy import search_violations, violation_of
 from gateway.audit.searches.sample import Estimate, RandomSearch, Sample
 from gateway.policy.model import Rule
 
-
-class Task(Protocol):
-    """One search. `name` says in an error which one it is."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def query(self) -> Query: ...
-
-    def start(
-        self, model: LanguageModel, progress: Callable[[SearchProgress], None], resume: Checkpoint | None
-    ) -> BestFirstSearch:
-        """Start the task, or resume it."""
-
-    def more(self, result: Result) -> Mapping[str, str]:
-        """The fields of a line besides its result."""
-
-
 # A few policies are looked for at a time, and one is the rule: that of the audit, for each of its prompts.
 matcher_of = lru_cache(4)(RuleMatcher)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueryTask:
-    """The strings of a query. `limit` and `batch` stand in place of the query's own. `named`: each line says which
-    query it is about, since there are others."""
+class Task:
+    """One search: for the strings of a query. `limit` and `batch` stand in place of the query's own. `named`: each line
+    says which query it is about, since there are others."""
 
     query: Query = field(repr=False)
     limit: int | None = None
@@ -58,28 +38,29 @@ class QueryTask:
 
     @property
     def name(self) -> str:
+        """Says in an error which one it is."""
         return self.query.source
 
     def start(
         self, model: LanguageModel, progress: Callable[[SearchProgress], None], resume: Checkpoint | None
     ) -> BestFirstSearch:
+        """Begin it, or go on with it."""
         return search(model, self.query, limit=self.limit, batch=self.batch, progress=progress, resume=resume)
 
     def more(self, result: Result) -> Mapping[str, str]:
+        """What a line says besides its result."""
         return {"query": self.query.source} if self.named else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyTask:
+class PolicyTask(Task):
     """What breaks `rules` when a model is asked `prompt`, the `number`-th of the audit, counted from 1. `max_hold`: the
     policy's."""
 
-    query: Query = field(repr=False)
     prompt: str = field(repr=False)
     number: int
     rules: tuple[Rule, ...]
     max_hold: int
-    batch: int | None = None
 
     @property
     def name(self) -> str:
@@ -91,8 +72,7 @@ class PolicyTask:
         return search_violations(model, self.query, self._matcher(), batch=self.batch, progress=progress, resume=resume)
 
     def more(self, result: Result) -> Mapping[str, str]:
-        what = violation_of(self._matcher(), result)
-        return {"prompt": self.prompt, "rule": what.rule, "match": what.match}
+        return {"prompt": self.prompt, **violation_of(self._matcher(), result)}
 
     def _matcher(self) -> RuleMatcher:
         return matcher_of(self.rules, self.max_hold)
@@ -162,20 +142,6 @@ class SamplingOutcome:
 
 class _Enough(Exception):
     """The remaining strings are not likely enough."""
-
-
-class TaskRunner(Protocol):
-    """Where tasks are performed."""
-
-    @property
-    def end(self) -> Container[int]:
-        """The tokens that end a text."""
-
-    def perform(
-        self, tasks: Sequence[Task], lines: LineWriter, interrupts: Interrupts, saved: SavedAudit | None = None,
-        least: float = -math.inf, masked: tuple[Rule, ...] = (),
-    ) -> Outcome:  # fmt: skip
-        """As `TaskRun` does. `masked`: the model is kept from the words of these rules."""
 
 
 class TaskRun:
@@ -332,12 +298,14 @@ class LocalRunner:
 
     @property
     def end(self) -> Container[int]:
+        """The tokens that end a text."""
         return self.model.vocabulary.end
 
     def perform(
         self, tasks: Sequence[Task], lines: LineWriter, interrupts: Interrupts, saved: SavedAudit | None = None,
         least: float = -math.inf, masked: tuple[Rule, ...] = (),
     ) -> Outcome:  # fmt: skip
+        """As `TaskRun` does. `masked`: the model is kept from the words of these rules."""
         return TaskRun(tasks, lines, interrupts, saved, least, WordMasks(masked)).perform(self.model)
 
 

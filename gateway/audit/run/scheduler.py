@@ -8,24 +8,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from gateway.audit.model import ModelError
 from gateway.audit.run.interrupts import AuditStopped, Ended, Interrupts
 from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.progress import FinishedTask, SavedAudit, TaskState
-from gateway.audit.run.runner import Outcome, Task, combined_ending
-from gateway.audit.run.worker import (
-    STOPPED,
-    Job,
-    LoadFailed,
-    ModelLoaded,
-    TaskProgress,
-    TaskResult,
-    WorkerLost,
-    WorkerMessage,
-)
-from gateway.audit.searches.best_first import SearchCounts
+from gateway.audit.run.runner import LocalRunner, Outcome, Task, combined_ending
+from gateway.audit.run.worker import STOPPED, Job, ModelLoaded, TaskResult, WorkerLost, WorkerMessage
+from gateway.audit.searches.best_first import SearchCounts, SearchProgress
 from gateway.audit.searches.checkpoint import CheckpointError
 from gateway.policy.model import Rule
 from gateway.progress import ProgressMeter
@@ -64,7 +55,7 @@ class Scheduler:
         self._loading = set(range(pool.count))
         self._idle: deque[int] = deque()
         self._busy: dict[int, tuple[int, Job]] = {}  # numbers of tasks, by workers, and what these were told
-        self._progress: dict[int, TaskProgress] = {}
+        self._progress: dict[int, SearchProgress] = {}
         self._tickets = itertools.count()
         self.end: Container[int] = ()
 
@@ -80,8 +71,8 @@ class Scheduler:
         self, tasks: Sequence[Task], lines: LineWriter, interrupts: Interrupts, saved: SavedAudit | None = None,
         least: float = -math.inf, masked: tuple[Rule, ...] = (),
     ) -> Outcome:  # fmt: skip
-        """As `TaskRun` does. The first task that fails, or worker that is lost or stopped from outside, ends the audit;
-        the outcome has what all workers found by then."""
+        """As `LocalRunner` does. The first task that fails, or worker that is lost or stopped from outside, ends it
+        all; the outcome has what all workers found by then."""
         begin = time.monotonic()
         work = _Work(tasks, lines, saved or SavedAudit())
         kept = STOPPED if len(tasks) > 1 else frozenset(Ended)
@@ -138,7 +129,7 @@ class Scheduler:
 
     def _handle(self, work: _Work, worker: int, message: WorkerMessage) -> Exception | None:
         match message:
-            case TaskProgress():
+            case SearchProgress():
                 self._progress[worker] = message
             case TaskResult() if worker in self._busy:
                 self._progress.pop(worker, None)
@@ -162,8 +153,8 @@ class Scheduler:
                     return ModelError(f"a worker has version {version} of Portcullis, and this is {__version__}")
                 self._idle.append(worker)
                 self.end = end
-            case LoadFailed(reason):
-                return ModelError(reason)
+            case ModelError():
+                return message
             case WorkerLost(reason):
                 if worker in self._idle:
                     self._idle.remove(worker)
@@ -194,6 +185,9 @@ class Scheduler:
         )
 
 
+TaskRunner: TypeAlias = LocalRunner | Scheduler
+
+
 class _Work:
     """The tasks to do, and the outcomes of those done."""
 
@@ -215,8 +209,8 @@ class _Work:
         return sum(isinstance(state, FinishedTask) for state in self.states.values())
 
     def keep(self, number: int, job: Job, performed: TaskResult) -> Exception | None:
-        """Store the outcome of a task; returns why the task is not done, if it is not."""
-        name, outcome, failure = job.task.name, performed.outcome, performed.failure
+        """What came of a task; returns why it is not done if it is not."""
+        outcome = performed.outcome
         self.parts.append(outcome)
         self.found[number] = outcome.found
         self._unprinted[number] = performed.lines
@@ -227,9 +221,7 @@ class _Work:
         if outcome.ended not in STOPPED:
             self.ends.append(outcome.ended)
             return None
-        if failure is None:
-            return ModelError(f"{name}: its worker was stopped")
-        return (CheckpointError if failure.refused else ModelError)(f"{name}: {failure.reason}")
+        return outcome.error or ModelError(f"{job.task.name}: the worker that was at it was stopped")
 
     def print_ready(self) -> None:
         """Write the lines of finished tasks, up to the first task that is not finished."""

@@ -53,35 +53,12 @@ class ModelLoaded:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadFailed:
-    """The model cannot be loaded."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class TaskProgress:
-    """Progress of a task."""
-
-    nodes: int = 0
-    strings: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFailure:
-    """Why a task failed, in words that quote nothing. `refused`: its checkpoint is one of something else."""
-
-    reason: str
-    refused: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class TaskResult:
-    """The outcome of a task. `lines`: of the strings, each as it was known when it was found."""
+    """What came of a task. `lines`: of the strings, each as it was known when it was found. An error of the outcome is
+    a ModelError, or a CheckpointError for a checkpoint of something else; it names the task and quotes nothing."""
 
     lines: tuple[Mapping[str, object], ...] = field(repr=False)
     outcome: Outcome
-    failure: TaskFailure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +68,11 @@ class WorkerLost:
     reason: str
 
 
-WorkerMessage: TypeAlias = ModelLoaded | LoadFailed | TaskProgress | TaskResult | WorkerLost
+# A ModelError: the model cannot be loaded.
+WorkerMessage: TypeAlias = ModelLoaded | ModelError | SearchProgress | TaskResult | WorkerLost
+
+
+_NO_PROGRESS = SearchProgress(0, 0, 0, 0, -math.inf)
 
 
 class AuditWorker:
@@ -103,32 +84,32 @@ class AuditWorker:
         self._model: LanguageModel | None = None
         self._current: tuple[int, Interrupts] | None = None
         self._masks = WordMasks(())
-        self._progress = TaskProgress()
+        self._progress = _NO_PROGRESS
 
-    def load(self) -> ModelLoaded | LoadFailed:
+    def load(self) -> ModelLoaded | ModelError:
         if self._threads is not None:
             # Read when PyTorch is imported, which a model does.
             os.environ[THREADS] = str(self._threads)
         try:
             self._model = self._load(self._number)
         except Exception as error:
-            return LoadFailed(describe_error(error))
+            return ModelError(describe_error(error))
         return ModelLoaded(frozenset(self._model.vocabulary.end))
 
-    def perform(self, job: Job, report: Callable[[TaskProgress], None] = lambda _: None) -> TaskResult:
+    def perform(self, job: Job, report: Callable[[SearchProgress], None] = lambda _: None) -> TaskResult:
         """Run a task. However it ends, the outcome has what was found. `report` is called now and then."""
         assert self._model is not None
         if self._masks.rules != job.masked:
             self._masks = WordMasks(job.masked)
-        lines, self._progress = _CollectedLines(), TaskProgress()
+        lines, self._progress = _CollectedLines(), _NO_PROGRESS
         last = time.monotonic()
 
         def note(progress: SearchProgress) -> None:
             nonlocal last
             if time.monotonic() - last >= TERMINAL_INTERVAL:
                 last = time.monotonic()
-                self._progress = TaskProgress(progress.nodes, progress.strings)
-                report(self._progress)
+                self._progress = progress
+                report(progress)
 
         with Interrupts(signals=self._signals) as interrupts:
             self._current = job.ticket, interrupts
@@ -137,20 +118,21 @@ class AuditWorker:
             try:
                 outcome = run.perform(self._model)
             except CheckpointError as error:
-                failed = Outcome.of(Ended.FAILED, {}, {}, (), 0.0, None)
-                return TaskResult((), failed, TaskFailure(str(error), refused=True))
+                outcome = Outcome.of(Ended.FAILED, {}, {}, (), 0.0, error)
             finally:
                 self._current = None
-        failure = None if outcome.error is None else TaskFailure(describe_error(outcome.error))
-        # Not every error can be pickled.
-        return TaskResult(tuple(lines.kept), replace(outcome, error=None), failure)
+        if outcome.error is not None:
+            # Not every error can be pickled.
+            kind = CheckpointError if isinstance(outcome.error, CheckpointError) else ModelError
+            outcome = replace(outcome, error=kind(f"{job.task.name}: {describe_error(outcome.error)}"))
+        return TaskResult(tuple(lines.kept), outcome)
 
     def stop(self, ticket: int) -> None:
         """Stop the job of this ticket, if it is the current one, before its next model call."""
         if (current := self._current) is not None and current[0] == ticket:
             current[1].stop()
 
-    def progress(self) -> TaskProgress:
+    def progress(self) -> SearchProgress:
         """Progress of the current task."""
         return self._progress
 
@@ -162,7 +144,7 @@ def processors() -> int:
 
 def describe_error(error: Exception) -> str:
     """An error's message, if it is known to quote no text of the audit; else its type and place."""
-    if isinstance(error, ModelError | AutomatonTooLarge | ConfigError):
+    if isinstance(error, ModelError | AutomatonTooLarge | ConfigError | CheckpointError):
         return str(error)
     return f"internal error: {error_place(error)}"
 

@@ -103,16 +103,9 @@ def search(
     parameters need; CheckpointError for a checkpoint of another query or vocabulary; and whatever the model raises.
     """
     compiled = compile(query)
-    bounds = query.bounds if batch is None else replace(query.bounds, batch=batch)
-    return BestFirstSearch(
-        Steps.of(model, query, compiled.language),
-        compiled.prefix,
-        bounds,
-        digest=digest(query),
-        limit=query.limit if limit is None else limit,
-        progress=progress,
-        resume=resume,
-    )
+    query = replace(query, limit=query.limit if limit is None else limit)
+    steps = Steps.of(model, query, compiled.language)
+    return BestFirstSearch(steps, compiled.prefix, query, digest(query), batch, progress, resume)
 
 
 def digest(query: Query) -> str:
@@ -143,6 +136,9 @@ class _FoundString:
             prefix=self.prefix,
         )
 
+    def stored(self) -> StoredString:
+        return StoredString(path_of(self.best), tuple(self.logprobs.items()), self.given)
+
 
 class BestFirstSearch(Iterator[Result]):
     """A running search. Exceptions of the model, or of a signal handler during its call, propagate to the caller; the
@@ -152,18 +148,17 @@ class BestFirstSearch(Iterator[Result]):
         self,
         steps: Steps,
         prefix: Dfa | None,
-        bounds: Bounds,
-        *,
+        query: Query,
         digest: str,
-        limit: int,
+        batch: int | None = None,
         progress: Callable[[SearchProgress], None] | None = None,
         resume: Checkpoint | None = None,
     ) -> None:
-        self._steps, self._prefix, self._bounds, self._digest = steps, prefix, bounds, digest
-        self._limit = limit
+        self._steps, self._prefix, self._digest, self._limit = steps, prefix, digest, query.limit
+        self._bounds = query.bounds if batch is None else replace(query.bounds, batch=batch)
         self._width = 1
         self._progress = progress
-        self._frontier = Frontier(bounds.max_nodes)
+        self._frontier = Frontier(query.bounds.max_nodes)
         self._waiting: list[Node] = []  # popped from the frontier, and not expanded yet
         # A heap of complete strings that were not given yet; when a better path is found, the worse one stays in it.
         self._ready: list[tuple[float, tuple[int, ...], str]] = []
@@ -226,15 +221,11 @@ class BestFirstSearch(Iterator[Result]):
             prefixes=self._prefixes,
             prefixes_cut=self._prefixes_cut,
             dropped=self.summary().exact_to,
-            strings=tuple(self._string(text) for text in (*self._given, *waiting)),
+            strings=tuple(self._found[text].stored() for text in (*self._given, *waiting)),
             waiting=tuple(map(path_of, self._waiting)),
             paths=tuple(path_of(entry) for entry in entries if isinstance(entry, Node)),
             families=tuple(child_paths_of(entry) for entry in entries if isinstance(entry, Children)),
         )
-
-    def _string(self, text: str) -> StoredString:
-        found = self._found[text]
-        return StoredString(path_of(found.best), tuple(found.logprobs.items()), found.given)
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         if checkpoint.query != self._digest:

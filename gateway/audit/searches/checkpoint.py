@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -147,8 +147,7 @@ class NodeRestorer:
             self._shared[key] = Node(parent, token, 0, 0, 0, 0, 0.0, 0.0)
         return self._shared[key]
 
-    def _state(self, state: int, tokens: Iterable[int], at_text_start: bool) -> int:
-        tokens = list(tokens)
+    def _state(self, state: int, tokens: Sequence[int], at_text_start: bool) -> int:
         if not all(0 <= token < len(self._steps.vocabulary) for token in tokens):
             raise CheckpointError("the checkpoint has a token that the vocabulary does not have")
         if tokens and tokens[-1] in self._ends:

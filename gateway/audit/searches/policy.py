@@ -9,17 +9,15 @@ may be the end of the answer: the model's own, or where an answer of `max_tokens
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.audit.language.automaton import Arc
-from gateway.audit.matcher import MatchedRules, RuleMatcher
+from gateway.audit.language.automaton import Numbered
+from gateway.audit.matcher import MatchedRules, RuleMatcher, complete_text
 from gateway.audit.model import LanguageModel
 from gateway.audit.query.model import Decoding, Message, Query
 from gateway.audit.searches.best_first import BestFirstSearch, Result, SearchProgress, digest
@@ -31,24 +29,6 @@ from gateway.policy.model import Channel, Direction, Policy, Rule
 ANY_TEXT = "(?s).*"
 
 
-class _AnyBytes:
-    """The language of all byte strings: a model may also generate invalid UTF-8."""
-
-    start = 1
-
-    def step(self, state: int, byte: int) -> int:
-        return state
-
-    def arcs(self, state: int) -> list[Arc]:
-        return [(0, 255, state)] if state else []
-
-    def accepting(self, state: int) -> bool:
-        return state != 0
-
-    def live(self, state: int) -> bool:
-        return state != 0
-
-
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PolicySteps(Steps):
     """Expands any text up to its first match of a rule."""
@@ -56,10 +36,8 @@ class PolicySteps(Steps):
     matcher: RuleMatcher
 
     def text(self, node: Node) -> bytes:
-        """The text as far as it is readable: an incomplete last character is left out, and what is no
-        character reads as U+FFFD."""
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        return decoder.decode(self._bytes(node)).encode()
+        """What can be read of it: what is no character reads as U+FFFD."""
+        return complete_text(self._bytes(node)).encode()
 
     def is_complete(self, node: Node) -> bool:
         if node.state == ENDED:
@@ -80,15 +58,7 @@ class PolicySteps(Steps):
         return self.matcher.matched_rules(self._bytes(node))
 
     def _bytes(self, node: Node) -> bytes:
-        return b"".join(self.vocabulary.pieces(node.tokens(), self.at_text_start))
-
-
-@dataclass(frozen=True, slots=True)
-class RuleViolation:
-    """The rule that a text violates, and the match."""
-
-    rule: str
-    match: str
+        return Steps.text(self, node)
 
 
 def output_rules(policy: Policy) -> tuple[Rule, ...]:
@@ -119,22 +89,14 @@ def search_violations(
     resume: Checkpoint | None = None,
 ) -> BestFirstSearch:
     """Search for texts that violate a rule. Raises as `search` does."""
-    steps = Steps.of(model, query, _AnyBytes())
-    known: dict[str, Any] = {field.name: getattr(steps, field.name) for field in fields(Steps)}
-    bounds = query.bounds
-    return BestFirstSearch(
-        PolicySteps(**known, matcher=matcher),
-        None,
-        bounds if batch is None else replace(bounds, batch=batch),
-        digest=policy_digest(query, matcher),
-        limit=query.limit,
-        progress=progress,
-        resume=resume,
-    )
+    # All byte strings: a model may also generate invalid UTF-8.
+    anything = Numbered(1, lambda state: [(0, 255, state)], lambda _: True)
+    steps = PolicySteps.of(model, query, anything, matcher=matcher)
+    return BestFirstSearch(steps, None, query, policy_digest(query, matcher), batch, progress, resume)
 
 
-def violation_of(matcher: RuleMatcher, result: Result) -> RuleViolation:
-    """The violation in a finding."""
+def violation_of(matcher: RuleMatcher, result: Result) -> dict[str, str]:
+    """The `rule` that a finding violates, and the `match`."""
     text = result.text
     matched_rules = matcher.matched_rules(text.encode())
     rule = matched_rules.certain or matched_rules.at_end
@@ -142,7 +104,7 @@ def violation_of(matcher: RuleMatcher, result: Result) -> RuleViolation:
     ends = [match for match in matcher.matches(text) if match.rule == rule]
     # The last token may have brought others, of which some need not be certain.
     match = min(ends, key=lambda each: (each.end, each.start), default=None)
-    return RuleViolation(rule, text if match is None else text[match.start : match.end])
+    return {"rule": rule, "match": text if match is None else text[match.start : match.end]}
 
 
 def policy_digest(query: Query, matcher: RuleMatcher) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -110,7 +111,7 @@ class RandomSearch(Iterator[Sample]):
         self._samples, self._seed, self._batch = samples, seed, batch
         self._drawn: list[Sample] = []
         self._given = 0
-        self._begins: dict[str, Node] = {}
+        self._behind = lru_cache(batch + 1)(self._path_of)
         self._children: dict[tuple[int, ...], Children] = {}  # by `_path`
         self._kept = 0
 
@@ -150,13 +151,9 @@ class RandomSearch(Iterator[Sample]):
         if self._path_counts is None:
             return _SamplePath(random, Node(None, -1, self._steps.language.automaton.start, 0, 0, 0, 0.0, 0.0), 0)
         prefix = self._path_counts.draw(lambda below: _below(random, below)).decode()
-        if prefix not in self._begins:
-            if len(self._begins) > self._batch:
-                self._begins.clear()
-            self._begins[prefix] = self._behind(prefix)
-        return _SamplePath(random, self._begins[prefix], len(prefix))
+        return _SamplePath(random, self._behind(prefix), len(prefix))
 
-    def _behind(self, prefix: str) -> Node:
+    def _path_of(self, prefix: str) -> Node:
         """The path of a prefix, as the tokenizer writes it."""
         found = self._steps.prefix(prefix.encode(), self._batch)
         if found is None:

@@ -5,18 +5,56 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import accumulate
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gateway.audit.language.automaton import Dfa, walk
 from gateway.audit.language.product import TokenArcs
+from gateway.audit.matcher import complete_text
 from gateway.audit.model import ROUNDING, LanguageModel, ModelError, SamplingParams, TokenDistribution, rows_of
 from gateway.audit.query.model import Query, Tokenizations
-from gateway.audit.searches.canonical import Canonical
 from gateway.audit.searches.frontier import ENDED, Children, Node, States
 from gateway.automata.vocabulary import Ints, Vocabulary
+
+# What comes later can change how the end of a text is written: a tokenizer looks ahead where it cuts a text into words.
+# So the last tokens are not held against a sequence before it is complete.
+LOOKAHEAD = 2
+
+
+class Canonical:
+    """Keeps a search to the tokenizer's own encodings. `at_text_start`: the strings begin a text."""
+
+    def __init__(self, model: LanguageModel, at_text_start: bool) -> None:
+        self._model = model
+        self._at_text_start = at_text_start
+
+    def may_become_canonical(self, tokens: Sequence[int]) -> bool:
+        """Can the tokens be the beginning of the tokenizer's own encoding of some text?"""
+        pieces = self._model.vocabulary.pieces(tokens, self._at_text_start)
+        text = complete_text(b"".join(pieces))
+        fixed = sum(end <= len(text.encode()) for end in accumulate(map(len, pieces))) - LOOKAHEAD
+        if fixed <= 0:
+            return True
+        begun = list(tokens[:fixed])
+        encoded = self._encoded(text)
+        if encoded[:fixed] == begun:
+            return True
+        # Some tokenizers take a word that is a token without looking at their merges (`ignore_merges`: Llama 3's). It
+        # says nothing of longer words, and what stands before its last token does.
+        *before, _ = encoded
+        if before != begun[: len(before)]:
+            return False
+        return self._encoded(complete_text(b"".join(pieces[:-1])))[:fixed] == begun
+
+    def is_canonical(self, tokens: Sequence[int], text: str) -> bool:
+        """Are the tokens the tokenizer's own encoding of the text?"""
+        return self._encoded(text) == list(tokens)
+
+    def _encoded(self, text: str) -> list[int]:
+        return self._model.encode(text, self._at_text_start)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -39,11 +77,11 @@ class Steps:
     at_text_start: bool
 
     @classmethod
-    def of(cls, model: LanguageModel, query: Query, language: Dfa) -> Steps:
-        """The steps of a query. Raises ModelError if the model cannot return what the sampling parameters need, and
-        whatever the model raises."""
+    def of(cls, model: LanguageModel, query: Query, language: Dfa, **more: Any) -> Self:
+        """The steps of a query; `more`: what a subclass has besides. Raises ModelError if the model cannot return what
+        the sampling parameters need, and whatever the model raises."""
         decoding = query.decoding
-        rule = SamplingParams(decoding.top_k, 1.0 if decoding.top_p is None else decoding.top_p, decoding.temperature)
+        rule = SamplingParams(decoding.top_k, decoding.top_p, decoding.temperature)
         model.require_top_k(rule.top_k if rule.temperature else 1)
         prompt = query.prompt
         if not isinstance(prompt, str):
@@ -59,6 +97,7 @@ class Steps:
             max_tokens=decoding.max_tokens,
             canonical=Canonical(model, not prompt) if query.tokenizations is Tokenizations.CANONICAL else None,
             at_text_start=not prompt,
+            **more,
         )
 
     @property

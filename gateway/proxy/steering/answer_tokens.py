@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.decode.token_offsets import TokenOffsets
+from gateway.decode.rollback import TokenOffsets
 
 if TYPE_CHECKING:
     from gateway.automata.vocabulary import Vocabulary

@@ -13,20 +13,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING
 
 import httpx2
 
 from gateway.censor.lens import Lens
-from gateway.decode.policies import EXHAUSTED, banned_of
+from gateway.decode.maskfile import EXHAUSTED, BannedPolicy, MaskRequest, banned_of, refusal
 from gateway.policy.model import Config, Route, UpstreamType
 from gateway.proxy.asgi import offload
 from gateway.proxy.upstreams.client import PROBE_TIMEOUT, PROBE_TTL, UpstreamClient
 from gateway.wire import json
 from gateway.wire.json import Json
-
-if TYPE_CHECKING:
-    from gateway.decode.maskfile import BannedPolicy, MaskRequest
 
 # -- the masks of a configuration --------------------------------------------------------------------------------------
 
@@ -55,13 +51,9 @@ class PolicyMask:
 
 
 def wanted_masks(config: Config) -> tuple[PolicyMask, ...]:
-    """All masks of a configuration; takes a second for 100,000 words. Raises ImportError without numpy."""
+    """All masks of a configuration; takes a second for 100,000 words."""
     routes = _masked_routes(config)
     banned = banned_of({policy: config.policies[policy] for _, policy in routes})
-    if not banned:
-        return ()
-    from gateway.decode.maskfile import MaskRequest  # needs numpy, which is optional
-
     requests = {entry: MaskRequest(policy=entry, digest=words.digest) for entry, words in banned.items()}
     prompts = {entry: prompt_for(words) for entry, words in banned.items()}
     return tuple(
@@ -185,8 +177,6 @@ def status_of(pair: tuple[int, int], answers: Sequence[ProbeAnswer]) -> MaskStat
     """By the answers to both `probe_requests`, or to the first if it was refused."""
     for answer in answers:
         if answer.status in _REFUSED:
-            from gateway.decode.maskfile import refusal
-
             return MaskStatus(MaskState.MISSING, refusal(answer.text))
         if answer.status != 200:
             return status_of_error(answer.status)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import secrets
@@ -17,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 
+from gateway.arguments import whole_number
 from gateway.policy.model import Config, Upstream, UpstreamType
 from gateway.policy.value import ConfigError
-from gateway.version import missing_part
 
 HOST = "127.0.0.1"
 UPSTREAM = "local"  # the upstream's name where no file gives it one
@@ -30,6 +31,10 @@ NOT_INSTALLED = (
     "there is no vllm beside the Python that runs Portcullis, nor on PATH: install it (pip install vllm, best in an "
     'environment of its own), or give its command, as in --vllm-command "/opt/vllm/bin/vllm serve"'
 )
+# Options of ours that mean nothing without --vllm, and those whose values begin with a dash.
+DEPENDENT = ("--vllm-command", "--vllm-args", "--vllm-log", "--vllm-timeout")
+DASHED_VALUES = ("--vllm-command", "--vllm-args")
+MAX_TIMEOUT = 86_400  # seconds, of --vllm-timeout
 MIN_PREFIX = 5  # characters of an option that vLLM may take for a longer one
 
 # Options of vLLM that the gateway sets or relies on, and why they are refused.
@@ -174,6 +179,41 @@ def _option_values(arguments: Sequence[str], option: str) -> list[str] | None:
     return values
 
 
+# -- our own options ---------------------------------------------------------------------------------------------------
+
+
+def add_vllm_options(parser: argparse.ArgumentParser) -> None:
+    seconds = whole_number("a number of seconds", 1, MAX_TIMEOUT)
+    group = parser.add_argument_group("managed vLLM")
+    group.add_argument("--vllm", metavar="MODEL", help="start, watch and stop it: the upstream without base_url")
+    group.add_argument("--vllm-command", metavar="C", help="what MODEL is added to (vllm serve)")
+    group.add_argument("--vllm-args", metavar="A", help="vLLM's own options, in one text")
+    group.add_argument("--vllm-log", type=Path, metavar="FILE", help="what it writes; else the last lines are kept")
+    group.add_argument("--vllm-timeout", type=seconds, metavar="S", help="seconds until it has to be ready (600)")
+
+
+def attach_values(arguments: list[str]) -> list[str]:
+    """The arguments, the values of some options attached to them by `=`: argparse would take a value that begins with
+    `-` for another option."""
+    attached: list[str] = []
+    for argument in arguments:
+        if attached and attached[-1] in DASHED_VALUES:
+            attached[-1] += f"={argument}"
+        else:
+            attached.append(argument)
+    return attached
+
+
+def vllm_options_of(options: argparse.Namespace) -> VllmOptions | None:
+    """None without --vllm. Raises `ConfigError`."""
+    if options.vllm is not None:
+        return read_vllm_options(options.vllm, options.vllm_command, options.vllm_args or "")
+    for option in DEPENDENT:
+        if getattr(options, option[2:].replace("-", "_")) is not None:
+            raise ConfigError(COMMAND_LINE, option, "means nothing without --vllm MODEL")
+    return None
+
+
 # -- preparations ------------------------------------------------------------------------------------------------------
 
 
@@ -246,19 +286,16 @@ def _reserve_port(port: int) -> Iterator[socket.socket]:
 
 def _write_masks(stack: contextlib.ExitStack, config: Config) -> Path | None:
     """The file of the words to mask; None if there are none."""
-    from gateway.decode.policies import banned_of
-    from gateway.serving.runtime_dir import runtime_directory  # only here: it takes a lock, which Windows has not
+    # Only here: they take locks and modes of files, which Windows has not.
+    from gateway.decode.maskfile import banned_of, write_masks
+    from gateway.serving.runtime_dir import runtime_directory
 
+    banned = banned_of(config.policies)
+    if not banned:
+        return None
     try:
-        banned = banned_of(config.policies)
-        if not banned:
-            return None
-        from gateway.decode.maskfile import write_masks
-
         path = stack.enter_context(runtime_directory()) / "masks.json"
         write_masks(path, banned)
-    except ImportError:
-        raise ConfigError(config.source, "policies", missing_part("decode")) from None
     except OSError as error:
         raise PreparationFailed(f"the file of masks cannot be written: {error.strerror}") from None
     except ValueError as error:  # too many words; the message contains none

@@ -13,18 +13,19 @@ import re
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TextIO
+from typing import IO, TextIO
 
+from gateway.files import open_private
 from gateway.observe.log import RequestLog
 from gateway.progress import ProgressMeter
 from gateway.serving.vllm import subreaper
 from gateway.serving.vllm.command_line import HOST, VllmLaunch
-from gateway.serving.vllm.output import LINES, LogFile, OutputTail
 from gateway.version import install_hint
 
 POLL_INTERVAL = 0.25  # seconds
@@ -35,8 +36,87 @@ SHOWN_CAUSES = 5  # errors before those
 SHOWN_LENGTH = 500  # characters of each
 PROGRESS_LENGTH = 100
 NO_PLUGIN = "No module named 'gateway"  # vLLM's error if Portcullis is not installed beside it
+LINES = 200  # of output that are kept in memory
+MAX_LINE = 2000  # bytes of a line that are kept
+MAX_FILE = 50 * 1024 * 1024  # bytes of a log; then the file becomes FILE.1, in place of an older one
+READ = 65_536
 
+_ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+# What vLLM puts before its messages: the process, and level, time and place in the code.
+_PREFIX = re.compile(r"^(?:\([\w -]+ pid=\d+\) *)?(?:[A-Z]+ \d\d-\d\d \d\d:\d\d:\d\d \[[^]]*\] *|[A-Z]+: +)?")
 _ERROR = re.compile(r"\w(?:Error|Exception): ")
+
+
+class LogFile:
+    """A log file of bounded size, readable by its owner only. Data that cannot be written is dropped: a full disk must
+    not block the program."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError if it cannot be written."""
+        self._path = path
+        self._open()
+
+    def write(self, data: bytes) -> None:
+        try:
+            if self._file.tell() + len(data) > MAX_FILE:
+                self._file.close()
+                self._path.replace(f"{self._path}.1")
+                self._open()
+            self._file.write(data)
+        except (OSError, ValueError):
+            return
+
+    def _open(self) -> None:
+        self._file = os.fdopen(open_private(self._path, os.O_WRONLY | os.O_APPEND), "ab", buffering=0)
+
+
+class OutputTail:
+    """The last lines of a pipe, drained by one thread so that the program never blocks, and read by others."""
+
+    def __init__(self, file: LogFile | None = None) -> None:
+        self._file = file
+        self._lines: deque[bytes] = deque(maxlen=LINES)
+        self._partial = b""  # a line without its end yet
+        self._lock = threading.Lock()
+
+    def drain(self, pipe: IO[bytes]) -> None:
+        """Read to the end."""
+        while data := os.read(pipe.fileno(), READ):
+            if self._file is not None:
+                self._file.write(data)
+            self._append(data)
+
+    def last(self, count: int) -> list[str]:
+        """The last lines that are not blank, without control characters, the oldest first."""
+        with self._lock:
+            lines = (*self._lines, self._partial)
+        return [text for line in lines if (text := _visible(line))][-count:]
+
+    def latest(self, length: int) -> str:
+        """The message of the last line with a letter or digit, cut to so many characters."""
+        lines = (line for line in reversed(self.last(LINES)) if any(map(str.isalnum, line)))
+        text = _PREFIX.sub("", next(lines, ""))
+        return text if len(text) <= length else text[: max(length - 1, 0)] + "…"
+
+    def _append(self, data: bytes) -> None:
+        *lines, rest = (self._partial + data).split(b"\n")
+        with self._lock:
+            self._lines.extend(_cut(line) for line in lines)
+            self._partial = _cut(rest)
+
+
+def _cut(line: bytes) -> bytes:
+    """The end of a line that is drawn again and again, as progress bars are; the beginning of another."""
+    if len(line) <= MAX_LINE:
+        return line
+    return line[-MAX_LINE:] if b"\r" in line[-MAX_LINE:] else line[:MAX_LINE]
+
+
+def _visible(line: bytes) -> str:
+    """What a terminal would show of the line in the end."""
+    text = _ESCAPE.sub("", line.decode(errors="replace"))
+    drawn = next((part for part in reversed(text.split("\r")) if part.strip()), "")
+    return "".join(char if char.isprintable() else " " for char in drawn).strip()
 
 
 @dataclass(frozen=True, slots=True)

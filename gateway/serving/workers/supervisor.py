@@ -26,10 +26,9 @@ from gateway.observe.metrics import Metrics, SharedFiles
 from gateway.policy.model import Config
 from gateway.proxy.snapshot import keep_startup_sections
 from gateway.serving.acceptor import AcceptFailureReporter, Acceptor
-from gateway.serving.logs import redirect_server_logs
 from gateway.serving.reload import ConfigSource, start_reloading
 from gateway.serving.runtime_dir import runtime_directory
-from gateway.serving.servers import NotStarted, StopSignals
+from gateway.serving.servers import NotStarted, StopSignals, redirect_server_logs
 from gateway.serving.workers.handle import WorkerHandle
 from gateway.serving.workers.ipc import (
     Reload,

@@ -22,8 +22,7 @@ from gateway.app import NotAdopted, Portcullis
 from gateway.observe.log import RequestLog
 from gateway.policy.model import Config
 from gateway.serving.acceptor import ADMIN, RETRY_DELAY, AcceptFailureReporter
-from gateway.serving.logs import redirect_server_logs
-from gateway.serving.servers import Servers
+from gateway.serving.servers import Servers, redirect_server_logs
 from gateway.serving.workers.ipc import (
     Message,
     Reload,
