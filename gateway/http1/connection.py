@@ -46,7 +46,7 @@ class ExchangeCallbacks(Protocol):
 class Connection(asyncio.Protocol):
     """A socket and the exchange on it, if any. `transport` is None until it is connected.
 
-    It has 19 methods: six are asyncio's callbacks, most others forward to the transport if it is still there.
+    It has 18 methods: six are asyncio's callbacks, most others forward to the transport if it is still there.
     """
 
     def __init__(self, origin: Origin, owner: Owner) -> None:
@@ -63,7 +63,6 @@ class Connection(asyncio.Protocol):
         self.write_blocked = False
         self._stalled_since = 0.0
         self._unwritten = 0
-        self._drain_waiter: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from it
@@ -160,16 +159,8 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.write_blocked = False
-        if self._drain_waiter is not None and not self._drain_waiter.done():
-            self._drain_waiter.set_result(None)
         if self.exchange is not None:
             self.exchange.write_resumed()
-
-    async def drain(self) -> None:
-        """Wait until writing is not blocked."""
-        if self.write_blocked:
-            self._drain_waiter = asyncio.get_running_loop().create_future()
-            await self._drain_waiter
 
     def write_stalled_since(self, now: float) -> float | None:
         """When the peer last accepted bytes, as of the last calls; None while writing is not blocked."""

@@ -8,8 +8,7 @@ once: in `_finish`, which returns the connection to the pool where it may be reu
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 
 import httpx2
@@ -62,7 +61,7 @@ class ExchangeTimeouts:
 
 class Exchange:
     """Started by `send`; then `read_head`, and the body from `queue`. `stale`: lost before the response's first byte on
-    a connection that had been idle. `head_only` as in `ResponseParser`; errors refer to the `request`, if it is given.
+    a connection that had been idle. `head_only` as in `ResponseParser`.
     """
 
     def __init__(
@@ -72,14 +71,12 @@ class Exchange:
         timeouts: Mapping[str, float | None],
         *,
         head_only: bool,
-        request: httpx2.Request | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.connection = connection
         self.queue = BodyQueue()
         self.timeouts = ExchangeTimeouts(timeouts, monotonic())
         self.stale = False
-        self._request = request
         self._limits = limits
         self._head_only = head_only
         self._parser = ResponseParser(limits, self.queue.parts, head_only=head_only)
@@ -87,33 +84,15 @@ class Exchange:
         self._framing_size: int | None = None
         self._between_chunks = False  # and everything before has been consumed
         self._keep_alive = True
-        self._sender: asyncio.Task[None] | None = None
         self._call_later = loop.call_later
         interval = self.timeouts.interval
         self._timer = None if interval is None else loop.call_later(interval, self._check_timeouts)
         connection.exchange = self
 
-    def send(self, pieces: Iterable[bytes], rest: AsyncGenerator[bytes, None] | None, *, keep_alive: bool) -> None:
-        """Write `pieces` now, and `rest` as it comes, while the response is being read."""
-        self._keep_alive = keep_alive
+    def send(self, pieces: Iterable[bytes]) -> None:
+        """Write the request; the response is read meanwhile."""
         for piece in pieces:
             self.connection.write(piece)
-        if rest is not None and not self.queue.ended:
-            self._sender = asyncio.create_task(self._send_rest(rest))
-
-    async def _send_rest(self, rest: AsyncGenerator[bytes, None]) -> None:
-        try:
-            async with contextlib.aclosing(rest):
-                async for piece in rest:
-                    self.connection.write(piece)
-                    await self.connection.drain()
-        except Exception as error:
-            # The caller's own stream failed: waiting for the response raises that error.
-            self._sender = None
-            self.fail(error)
-        else:
-            self._sender = None
-            self.write_resumed()
 
     async def read_head(self) -> ResponseHead:
         """Wait for the final response head; raises what iterating the `ResponseStream` raises."""
@@ -202,21 +181,19 @@ class Exchange:
         if error is None:
             return self._remote_error(f"connection closed {where}")
         reason = getattr(error, "strerror", None) or type(error).__name__
-        unsent = self._sender is not None or self.connection.write_blocked
-        if unanswered and (unsent or isinstance(error, BrokenPipeError)):
+        if unanswered and (self.connection.write_blocked or isinstance(error, BrokenPipeError)):
             what = f"{self.connection.origin}: connection lost while the request was being sent: {reason}"
-            return httpx2.WriteError(what, request=self._request)
-        return httpx2.ReadError(f"{self.connection.origin}: connection lost {where}: {reason}", request=self._request)
+            return httpx2.WriteError(what)
+        return httpx2.ReadError(f"{self.connection.origin}: connection lost {where}: {reason}")
 
     def _remote_error(self, what: str) -> httpx2.RemoteProtocolError:
-        return httpx2.RemoteProtocolError(f"{self.connection.origin}: {what}", request=self._request)
+        return httpx2.RemoteProtocolError(f"{self.connection.origin}: {what}")
 
     def _finish(self) -> None:
         if self._head_only and self.queue.parts:
             self.queue.parts.clear()
             self._keep_alive = False
-        keep_alive = self._keep_alive and self._parser.keep_alive
-        reusable = keep_alive and self._sender is None and self.connection.all_written
+        reusable = self._keep_alive and self._parser.keep_alive and self.connection.all_written
         self._end()
         if reusable:
             self.connection.release()
@@ -228,8 +205,6 @@ class Exchange:
         self._parser.close()
         if self._timer is not None:
             self._timer.cancel()
-        if self._sender is not None:
-            self._sender.cancel()
 
     def _check_timeouts(self) -> None:
         timeouts, now = self.timeouts, monotonic()
@@ -238,14 +213,12 @@ class Exchange:
         if stalled_since is not None:
             limit, since = timeouts.write, stalled_since
         else:
-            waiting = self._sender is None and self.queue.awaited
-            limit, since = timeouts.limit if waiting else None, timeouts.waiting_since
+            limit, since = timeouts.limit if self.queue.awaited else None, timeouts.waiting_since
         left = timeouts.interval if limit is None else since + limit - now
         origin = self.connection.origin
         if left > 0:
             self._timer = self._call_later(min(left, timeouts.interval), self._check_timeouts)
         elif stalled_since is not None:
-            what = f"{origin}: took no bytes of the request for {limit:g} seconds"
-            self.fail(httpx2.WriteTimeout(what, request=self._request))
+            self.fail(httpx2.WriteTimeout(f"{origin}: took no bytes of the request for {limit:g} seconds"))
         else:
-            self.fail(httpx2.ReadTimeout(f"{origin}: sent nothing for {limit:g} seconds", request=self._request))
+            self.fail(httpx2.ReadTimeout(f"{origin}: sent nothing for {limit:g} seconds"))
