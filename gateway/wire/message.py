@@ -14,6 +14,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from gateway.wire.json import Json
+from gateway.wire.names import named
 
 Path = tuple[str | int, ...]
 
@@ -100,13 +101,7 @@ KEPT_AROUND = {
     "context_management": "Anthropic and vLLM, where tokens are counted: how many there were before edits",
 }
 # The names in them that clients read.
-FILTER_NAMES = frozenset(
-    {
-        *("hate", "self_harm", "sexual", "violence", "profanity", "jailbreak", "indirect_attack", "prompt_index"),
-        *("protected_material_text", "protected_material_code", "custom_blocklists", "custom_blocklist_id"),
-        *("filtered", "detected", "severity", "details", "citation", "URL", "license", "error", "code", "message"),
-    }
-)
+FILTER_NAMES = named("chat", "filter_names")
 # An audio object keeps its transcript, which is text; its sound cannot be read.
 DROPPED_IN_AUDIO = frozenset({"data"})
 

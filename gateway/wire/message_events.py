@@ -12,6 +12,7 @@ from typing import Any
 from gateway.wire import json
 from gateway.wire.event_table import EventForm, EventTable, Index, Kind, Place, Role, TextField
 from gateway.wire.json import Json
+from gateway.wire.names import named
 from gateway.wire.typed_deltas import read_block_delta
 
 _BLOCK: Place = ("content", Index("index"))
@@ -61,29 +62,10 @@ _REASONS = {
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
-_CONSTANTS = frozenset(
-    {
-        *(each for kind in _EVENTS for each in kind.split("/")),
-        *(field.part for field in _FIELDS),
-        *_REASONS,
-        *("message", "assistant", "user", "standard", "priority", "batch", "direct", "web_search_tool_result"),
-        *("web_search_result", "char_location", "page_location", "content_block_location", "search_result_location"),
-        *("code_execution_tool_result", "code_execution_result", "web_fetch_tool_result", "web_fetch_result"),
-        *("tool_result", "search_result", "image", "base64", "url", "file", "content", "system", "ephemeral"),
-        *("mcp_tool_result", "container_upload", "document", "bash_code_execution_tool_result"),
-    }
+_CONSTANTS = named("messages", "constants").union(
+    (each for kind in _EVENTS for each in kind.split("/")), (field.part for field in _FIELDS), _REASONS
 )
-_NAMES = frozenset(
-    {
-        *("type", "index", "message", "content_block", "delta", "usage", "id", "role", "model", "content", "text"),
-        *("thinking", "signature", "input", "name", "partial_json", "citation", "citations", "data", "stop_reason"),
-        *("stop_sequence", "stop_details", "container", "context_management", "tool_use_id", "cited_text", "title"),
-        *("url", "source", "document_index", "document_title", "start_char_index", "end_char_index", "encrypted_index"),
-        *("start_page_number", "end_page_number", "start_block_index", "end_block_index", "encrypted_content"),
-        *("page_age", "search_result_index", "is_error", "stdout", "stderr", "return_code", "error_code", "file_id"),
-        *("caller", "server_name", "category", "explanation", "expires_at", "service_tier"),
-    }
-)
+_NAMES = named("messages", "names")
 # Dropped while a policy enforces. docs/messages.md prints this table.
 DROPPED_IN_MESSAGES = {
     "logprobs": "spells the text token by token",

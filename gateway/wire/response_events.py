@@ -11,6 +11,7 @@ from typing import Any
 
 from gateway.wire.event_table import EventForm, EventTable, Index, Kind, Place, Role, TextField
 from gateway.wire.json import Json
+from gateway.wire.names import named
 from gateway.wire.typed_deltas import read_response_delta
 
 _ITEM: Place = ("output", Index("output_index"))
@@ -109,42 +110,8 @@ _EVENTS = {
 }
 
 _STATUSES = ("in_progress", "completed", "incomplete", "failed", "queued", "cancelled", "searching", "interpreting")
-_CONSTANTS = frozenset(
-    {
-        *_EVENTS,
-        *(field.part for field in _FIELDS),
-        *_STATUSES,
-        *("response", "message", "assistant", "user", "system", "developer", "reasoning", "output_text", "refusal"),
-        *("summary_text", "reasoning_text", "web_search_call", "file_search_call", "image_generation_call"),
-        *("code_interpreter_call", "mcp_list_tools", "local_shell_call", "shell_call_output", "computer_call"),
-        *("apply_patch_call", "function_call_output", "commentary", "final_answer", "max_output_tokens"),
-        *("content_filter", "url_citation", "file_citation", "container_file_citation", "file_path", "auto"),
-        *("default", "disabled", "text", "json_schema", "json_object", "function", "none", "required", "logs", "image"),
-        *("input_text", "input_image", "input_file", "input_audio", "custom_tool_call_output", "item_reference"),
-        *("computer_call_output", "local_shell_call_output", "apply_patch_call_output", "mcp_approval_response"),
-        *("search", "open_page", "find_in_page", "url", "exec", "error", "server_error", "rate_limit_exceeded"),
-    }
-)
-_NAMES = frozenset(
-    {
-        *("type", "sequence_number", "item_id", "output_index", "content_index", "summary_index", "annotation_index"),
-        *("command_index", "partial_image_index", "response", "item", "part", "delta", "text", "refusal", "arguments"),
-        *("input", "code", "command", "transcript", "annotation", "id", "object", "created_at", "completed_at"),
-        *("status", "error", "message", "param", "incomplete_details", "reason", "instructions", "max_output_tokens"),
-        *("max_tool_calls", "metadata", "model", "output", "output_text", "parallel_tool_calls", "temperature"),
-        *("tool_choice", "tools", "top_p", "top_logprobs", "background", "conversation", "previous_response_id"),
-        *("prompt", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "reasoning", "effort"),
-        *("summary", "safety_identifier", "service_tier", "truncation", "usage", "user", "store", "frequency_penalty"),
-        *("presence_penalty", "content", "role", "phase", "name", "call_id", "namespace", "annotations", "action"),
-        *("query", "queries", "sources", "url", "pattern", "results", "attributes", "file_id", "filename", "score"),
-        *("title", "start_index", "end_index", "index", "container_id", "outputs", "logs", "result", "revised_prompt"),
-        *("size", "quality", "output_format", "partial_image_b64", "server_label", "approval_request_id", "commands"),
-        *("max_output_length", "timeout_ms", "operation", "diff", "path", "env", "working_directory", "execution"),
-        *("created_by", "caller", "stdout", "stderr", "outcome", "exit_code", "pending_safety_checks", "x", "y"),
-        *("button", "keys", "scroll_x", "scroll_y", "format", "verbosity", "moderation", "tool_usage", "logprobs"),
-        "metrics",
-    }
-)
+_CONSTANTS = named("responses", "constants").union(_EVENTS, (field.part for field in _FIELDS), _STATUSES)
+_NAMES = named("responses", "names")
 # Dropped while a policy enforces. docs/responses.md prints this table.
 DROPPED_IN_RESPONSES = {
     "obfuscation": "padding of varying length, meaningless once events are written anew",

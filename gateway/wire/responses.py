@@ -10,6 +10,7 @@ from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts
 from gateway.wire.event_table import request_slots
 from gateway.wire.json import Json
 from gateway.wire.message import text_slots
+from gateway.wire.names import named
 from gateway.wire.response_events import RESPONSE_EVENTS
 from gateway.wire.translation.responses_answer import ResponsesEncoder
 from gateway.wire.translation.responses_request import to_chat
@@ -20,12 +21,7 @@ DROPPED_IN_REQUESTS = {
     "previous_input_messages": "a prompt in an engine's own form",
 }
 # Of input items, beside what answers have.
-_NAMES = frozenset(
-    {
-        *("image_url", "detail", "file_data", "file_url", "filename", "input_audio", "data", "version", "variables"),
-        *("acknowledged_safety_checks", "approve", "encrypted_content", "max_output_length"),
-    }
-)
+_NAMES = named("responses", "request_names")
 _WITHOUT_INPUT = ("prompt", "previous_response_id", "conversation")
 
 
