@@ -17,9 +17,8 @@ from gateway.guard.channels import ChannelCounts
 from gateway.guard.chat import is_count
 from gateway.guard.constrained import ConstraintCheck, asks_for_json
 from gateway.guard.event_objects import EventObjects
-from gateway.guard.event_own import OwnEvents
 from gateway.guard.event_parts import EventParts
-from gateway.guard.event_shown import EventAssembler, ShownAnswer
+from gateway.guard.event_shown import EventAssembler, OwnEvents, ShownAnswer
 from gateway.guard.event_texts import EventTexts
 from gateway.policy.model import Unknown
 from gateway.wire import sse

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from gateway.files import open_private, private_folder
-from gateway.limits.bucket import FULL, Bucket
 from gateway.limits.decision import Decision
 from gateway.limits.memory import MemoryLimiter
-from gateway.limits.usage import UNLIMITED, KeyUsage, decide, is_limited
+from gateway.limits.usage import FULL, UNLIMITED, Bucket, KeyUsage, decide, is_limited
 from gateway.policy.model import ClientKey
 
 WORKERS = 256

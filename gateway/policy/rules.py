@@ -11,7 +11,6 @@ from gateway.policy.checks import BadPattern, Checks
 from gateway.policy.combine import why_not_on_request
 from gateway.policy.constraints import CONSTRAIN, read_constrain
 from gateway.policy.files import Files
-from gateway.policy.folds import DISGUISES, default_fold
 from gateway.policy.key_table import (
     BOOLEAN,
     NAME,
@@ -40,7 +39,7 @@ from gateway.policy.model import (
     Unknown,
     Variant,
 )
-from gateway.policy.presets import EDITS_FROM, PRESETS
+from gateway.policy.presets import DISGUISES, EDITS_FROM, PRESETS, default_fold
 from gateway.policy.value import ConfigError, Section, Value
 
 MAX_HOLD_LIMIT = 1_000_000

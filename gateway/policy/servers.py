@@ -1,5 +1,5 @@
-"""The servers to forward to: what they are, how long they may take, when one is left alone. A part of
-`gateway.policy.model`."""
+"""Parts of `gateway.policy.model`: the servers to forward to (what they are, how long they may take, when one is left
+alone), and where the gateway writes what it did (the journal's file, and traces)."""
 
 from __future__ import annotations
 
@@ -72,3 +72,33 @@ class Upstream:
             object.__setattr__(self, "auth", provider.key_header)
         if self.endpoints is DEPENDS:
             object.__setattr__(self, "endpoints", provider.endpoints)
+
+
+class Fsync(StrEnum):
+    """When a journal's lines are forced to the disk: with every batch, once a second, or by the system."""
+
+    ALWAYS = "always"
+    SECOND = "second"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """The file of decisions; `max_size` in bytes; with `chain` its lines are signed and chained."""
+
+    path: str
+    key: str = field(repr=False)
+    fsync: Fsync = Fsync.SECOND
+    max_size: int = 100 * 1024 * 1024
+    keep: int = 10
+    required: bool = False
+    chain: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telemetry:
+    """Traces over OTLP/HTTP to `endpoint`; `sample` is the share of requests that begin a trace of their own."""
+
+    endpoint: str
+    service: str = "portcullis"
+    sample: float = 1.0

@@ -23,10 +23,10 @@ from gateway.policy.constraints import CONSTRAIN
 from gateway.policy.key_table import KeyTable
 from gateway.policy.listen import LISTEN
 from gateway.policy.model import PRESETS, Fold, Strength, Variant
+from gateway.policy.presets import false_hits
 from gateway.policy.routes import ROUTE
 from gateway.policy.rules import POLICY, RULE
 from gateway.policy.services import JOURNAL, LIMITS, TELEMETRY
-from gateway.policy.strength import false_hits
 from gateway.policy.upstreams import UPSTREAM
 from gateway.wire.chat import CHAT
 from gateway.wire.completions import COMPLETIONS
