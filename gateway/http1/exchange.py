@@ -165,6 +165,7 @@ class Exchange:
             waiter.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
+        """The peer closed (`error` None) or the socket failed; nothing more comes."""
         if error is None and self._parser.head is not None and self._parser.ends_at_eof:
             self._keep_alive = False
             self._finish()

@@ -72,6 +72,7 @@ class ConnectionPool:
         return connection
 
     def release(self, connection: Connection) -> None:
+        """The exchange is over and the connection may carry another."""
         waiter = self._first_waiter()
         if waiter is None:
             self._park(connection)

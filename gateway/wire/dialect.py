@@ -150,56 +150,38 @@ def _error_body(error: Json, status: int) -> Json:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Dialect:
-    """One endpoint's protocol. Functions that get a chunk or answer use it up.
+    """One endpoint's protocol. Functions that get a chunk or answer use it up."""
 
-    Requests:
-    `path`            the endpoint below an upstream's base URL
-    `prompt_fields`   fields that `prompt_texts` covers, or that hold no text; all others are read alike
-    `prompt_texts`    the texts in them
-    `count_prompts`   how many prompts a request has, each with answers of its own; raises `BadRequest`
-    `text_only`       fields that may hold token ids, which cannot be scanned
-    `refused`         fields that lead past the censor, each with the reason; a request with one is refused
-    `dropped`         the same; they are removed
-    `generates`       does a model write the answer? Without, nothing is steered, and only rules for input need texts
-    `served_with`     the endpoint whose upstreams have this one too; empty: it has a name of its own
-    `expansion`       how many times `limits.max_body` a whole answer may have
-    `method`          of a request without a body; empty: it is a POST with one
-
-    Answers:
-    `chunk_to_chat`   an event of a stream as the guard reads it
-    `answer_to_chat`  a whole answer as the guard reads it
-    `to_wire`         either of them as this endpoint's clients read it
-    `is_end`, `end`   does an upstream's event end the stream; the bytes that do so for clients
-    `error_of`        the error, in OpenAI's shape, that an event or answer is; None if it is none
-    `error_body`      an error in OpenAI's shape, and its status, as the body that this endpoint's clients read
-    `translation`     for upstreams that do not speak this dialect
-    `read_typed`      reads the most frequent event, if its form is that of `chunk_template` (None: no fast path)
-    `events`          where text lives in answers that are typed events, guarded in that form (`guard.events`)
-    `content`         where steering finds and puts the text of an event that is not translated yet
-    """
-
-    path: str
-    prompt_fields: frozenset[str]
-    prompt_texts: Callable[[Json], Iterator[RequestTexts]]
+    # Requests
+    path: str  # the endpoint below an upstream's base URL
+    prompt_fields: frozenset[str]  # fields that `prompt_texts` covers, or that hold no text; all others are read alike
+    prompt_texts: Callable[[Json], Iterator[RequestTexts]]  # the texts in them
+    # How many prompts a request has, each with answers of its own; raises `BadRequest`.
     count_prompts: Callable[[Json], int]
-    refused: Mapping[str, str]
-    dropped: Mapping[str, str]
-    content: ContentPlace
-    text_only: tuple[str, ...] = ()
+    refused: Mapping[str, str]  # fields that lead past the censor, each with the reason; a request with one is refused
+    dropped: Mapping[str, str]  # the same; they are removed
+    text_only: tuple[str, ...] = ()  # fields that may hold token ids, which cannot be scanned
+    # Does a model write the answer? Without, nothing is steered, and only rules for input need texts.
     generates: bool = True
-    served_with: str = ""
-    expansion: int = 1
-    method: str = ""
-    chunk_to_chat: Callable[[Json], Json] = _unchanged
-    answer_to_chat: Callable[[Json], Json] = _unchanged
-    to_wire: Callable[[Json], Json] = _unchanged
-    is_end: Callable[[sse.Event], bool] = _is_done
-    end: bytes = sse.DONE
+    served_with: str = ""  # the endpoint whose upstreams have this one too; empty: it has a name of its own
+    expansion: int = 1  # how many times `limits.max_body` a whole answer may have
+    method: str = ""  # of a request without a body; empty: it is a POST with one
+    # Answers
+    chunk_to_chat: Callable[[Json], Json] = _unchanged  # an event of a stream as the guard reads it
+    answer_to_chat: Callable[[Json], Json] = _unchanged  # a whole answer as the guard reads it
+    to_wire: Callable[[Json], Json] = _unchanged  # either of them as this endpoint's clients read it
+    is_end: Callable[[sse.Event], bool] = _is_done  # does an upstream's event end the stream?
+    end: bytes = sse.DONE  # the bytes that do so for clients
+    # The error, in OpenAI's shape, that an event or answer is; None if it is none.
     error_of: Callable[[Json], Json | None] = _error_of
+    # An error in OpenAI's shape, and its status, as the body that this endpoint's clients read.
     error_body: Callable[[Json, int], Json] = _error_body
+    # Reads the most frequent event, if its form is that of `chunk_template` (None: no fast path).
     read_typed: Callable[[bytes], TypedChunk | None] | None = None
-    translation: Translation | None = None
+    translation: Translation | None = None  # for upstreams that do not speak this dialect
+    # Where text lives in answers that are typed events, guarded in that form (`guard.events`).
     events: EventTable | None = None
+    content: ContentPlace  # where steering finds and puts the text of an event that is not translated yet
 
     @property
     def endpoint(self) -> str:
