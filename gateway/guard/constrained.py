@@ -16,6 +16,7 @@ from gateway.guard.findings import Finding
 from gateway.observe.facts import HELD, LEFT, UNFINISHED
 from gateway.policy.model import Action, Channel, Conflict, Language, Mode, Policy, Violation
 from gateway.wire.json import Json
+from gateway.wire.names import reasons
 
 RULE = "constrain"  # what a violation is filed under, where a rule's match has the rule's id
 VIOLATION = CompiledRule(RULE, -1, Action.BLOCK, replacement="", mask=None, message=None, drops_marks=False)
@@ -27,19 +28,7 @@ CUT_SHORT = frozenset({"length", "content_filter", "abort", "error"})
 # -- requests ----------------------------------------------------------------------------------------------------------
 
 # A client's own formats. docs/semantics.md prints this table.
-FORMATS = {
-    "response_format": "a format of the client's own, unless its type is `text`",
-    "structured_outputs": "the same, as vLLM spells it",
-    "guided_json": "the same, as older versions of vLLM spell it",
-    "guided_regex": "the same",
-    "guided_choice": "the same",
-    "guided_grammar": "the same",
-    "guided_decoding_backend": "which engine holds the model to it",
-    "guided_whitespace_pattern": "what that engine takes for white space",
-    "structural_tag": "formats within the text",
-    "tool_choice": "unless it is `none` or `auto`: it forces a call of a tool, which is no text",
-    "function_call": "the same, as older clients spell it",
-}
+FORMATS = reasons("requests", "formats")
 _GUIDED = "guided_"
 # What means nothing, or is refused, without the choice that is taken out.
 _WITH_CHOICE = {

@@ -8,19 +8,11 @@ from gateway.wire import chunk_template
 from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts, require_messages
 from gateway.wire.json import Json
 from gateway.wire.message import slots
+from gateway.wire.names import reasons
 
 # docs/semantics.md prints both tables.
-DROPPED_IN_REQUESTS = {
-    "return_token_ids": "the answer as numbers",
-    "return_tokens_as_token_ids": "the answer's logprobs as numbers",
-    "prompt_logprobs": "spells the prompt token by token",
-    "kv_transfer_params": "an engine's internals",
-    "ec_transfer_params": "the same",
-}
-REFUSED_IN_REQUESTS = {
-    "vllm_xargs": "it reaches engine extensions past the policy",
-    "chat_template": "it replaces the template that the operator serves",
-}
+DROPPED_IN_REQUESTS = reasons("chat", "dropped_in_requests")
+REFUSED_IN_REQUESTS = reasons("chat", "refused_in_requests")
 
 
 def count_prompts(body: Json) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 from gateway.wire import json
 from gateway.wire.event_table import EventForm, EventTable, Index, Kind, Place, Role, TextField
 from gateway.wire.json import Json
-from gateway.wire.names import named
+from gateway.wire.names import named, reasons
 from gateway.wire.typed_deltas import read_block_delta
 
 _BLOCK: Place = ("content", Index("index"))
@@ -67,14 +67,7 @@ _CONSTANTS = named("messages", "constants").union(
 )
 _NAMES = named("messages", "names")
 # Dropped while a policy enforces. docs/messages.md prints this table.
-DROPPED_IN_MESSAGES = {
-    "logprobs": "spells the text token by token",
-    "prompt_logprobs": "spells the prompt token by token",
-    "token_ids": "the text as numbers",
-    "prompt_token_ids": "the prompt as numbers",
-    "kv_transfer_params": "an engine's internals",
-    "ec_transfer_params": "the same",
-}
+DROPPED_IN_MESSAGES = reasons("messages", "dropped_in_answers")
 
 
 def _reason_of(received: Json) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.wire.event_table import EventForm, EventTable, Index, Kind, Place, Role, TextField
 from gateway.wire.json import Json
-from gateway.wire.names import named
+from gateway.wire.names import named, reasons
 from gateway.wire.typed_deltas import read_response_delta
 
 _ITEM: Place = ("output", Index("output_index"))
@@ -113,17 +113,7 @@ _STATUSES = ("in_progress", "completed", "incomplete", "failed", "queued", "canc
 _CONSTANTS = named("responses", "constants").union(_EVENTS, (field.part for field in _FIELDS), _STATUSES)
 _NAMES = named("responses", "names")
 # Dropped while a policy enforces. docs/responses.md prints this table.
-DROPPED_IN_RESPONSES = {
-    "obfuscation": "padding of varying length, meaningless once events are written anew",
-    "logprobs": "spells the text token by token; clients get an empty list",
-    "prompt_logprobs": "spells the prompt token by token",
-    "token_ids": "the text as numbers",
-    "prompt_token_ids": "the prompt as numbers",
-    "kv_transfer_params": "an engine's internals",
-    "ec_transfer_params": "the same",
-    "input_messages": "vLLM's copy of the prompt, with its tokens",
-    "output_messages": "vLLM's copy of the answer, with its tokens",
-}
+DROPPED_IN_RESPONSES = reasons("responses", "dropped_in_answers")
 # What a response repeats of its request. What a rule would block of it is left out; all else is censored.
 _ECHOES = frozenset(
     {

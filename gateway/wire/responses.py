@@ -10,16 +10,13 @@ from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts
 from gateway.wire.event_table import request_slots
 from gateway.wire.json import Json
 from gateway.wire.message import text_slots
-from gateway.wire.names import named
+from gateway.wire.names import named, reasons
 from gateway.wire.response_events import RESPONSE_EVENTS
 from gateway.wire.translation.responses_answer import ResponsesEncoder
 from gateway.wire.translation.responses_request import to_chat
 
 # Dropped beside what chat drops. docs/responses.md prints this table.
-DROPPED_IN_REQUESTS = {
-    "enable_response_messages": "copies of the prompt and the answer, with their tokens",
-    "previous_input_messages": "a prompt in an engine's own form",
-}
+DROPPED_IN_REQUESTS = reasons("responses", "dropped_in_requests")
 # Of input items, beside what answers have.
 _NAMES = named("responses", "request_names")
 _WITHOUT_INPUT = ("prompt", "previous_response_id", "conversation")
