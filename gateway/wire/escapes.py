@@ -12,9 +12,9 @@ from typing import NamedTuple
 from gateway.inner_texts import Piece, Spelled
 from gateway.surrogates import SurrogateJoiner
 
-_PAIR = r"u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
+PAIR = r"u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
 _ESCAPE = re.compile(
-    rf"\\(?:{_PAIR}|u([0-9a-fA-F]{{4}})|u\{{([0-9a-fA-F]{{1,8}})\}}|U([0-9a-fA-F]{{8}})|x([0-9a-fA-F]{{2}})"
+    rf"\\(?:{PAIR}|u([0-9a-fA-F]{{4}})|u\{{([0-9a-fA-F]{{1,8}})\}}|U([0-9a-fA-F]{{8}})|x([0-9a-fA-F]{{2}})"
     r"|([0-7]{1,3})|(.))",
     re.DOTALL,
 )
@@ -117,7 +117,13 @@ class EscapeReader:
         return tuple(steps)
 
 
-def _character(escape: re.Match[str]) -> str:
+def unescaped(escape: str) -> str:
+    """The character that an escape stands for."""
+    return _character(_ESCAPE.match(escape))
+
+
+def _character(escape: re.Match[str] | None) -> str:
+    assert escape is not None, "it begins with a backslash, and goes on"
     high, low, four, braced, eight, two, octal, other = escape.groups()
     if high is not None:
         return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + int(low, 16) - 0xDC00)
