@@ -264,10 +264,10 @@ class Metrics:
                 self._count("coverage_errors", count.channel)
         for match in fact.matches:
             self._count("matches", fact.policy, match.rule, match.action, match.channel, by=match.count)
-        for restored in fact.restored:
-            self._count("restored", fact.policy, restored.channel, by=restored.count)
-        for constraint in fact.constraints:
-            self._count("constraints", fact.policy, constraint.outcome, by=constraint.count)
+        for channel, placeholders in fact.restored.items():
+            self._count("restored", fact.policy, channel, by=placeholders)
+        for outcome, choices in fact.constraints.items():
+            self._count("constraints", fact.policy, outcome, by=choices)
         if fact.overflows:
             self._count("overflows", fact.policy, by=fact.overflows)
         for name, observed in (("held_chars", fact.held), ("hold_seconds", fact.hold)):
