@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gateway.wire import chunk_template
-from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts, require_messages
+from gateway.wire.dialect import ContentPlace, Dialect, RequestTexts, an_object, require_messages
 from gateway.wire.json import Json
 from gateway.wire.message import slots
 from gateway.wire.names import reasons
@@ -18,8 +18,8 @@ REFUSED_IN_REQUESTS = reasons("chat", "refused_in_requests")
 def count_prompts(body: Json) -> int:
     """Always one prompt. Raises `BadRequest` for what no upstream could take."""
     require_messages(body)
-    if body.get("prediction") is not None and not isinstance(body["prediction"], dict):
-        raise BadRequest("`prediction` must be an object.", "prediction")
+    if (prediction := body.get("prediction")) is not None:
+        an_object(prediction, "prediction")
     return 1
 
 

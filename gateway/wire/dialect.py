@@ -41,8 +41,14 @@ def require_messages(body: Json) -> None:
     if not isinstance(messages, list) or not messages:
         raise BadRequest("`messages` must be a non-empty list.", "messages")
     for position, message in enumerate(messages):
-        if not isinstance(message, dict):
-            raise BadRequest(f"`messages[{position}]` must be an object.", f"messages[{position}]")
+        an_object(message, f"messages[{position}]")
+
+
+def an_object(value: Any, place: str) -> Json:
+    """Raises `BadRequest` for anything else."""
+    if not isinstance(value, dict):
+        raise BadRequest(f"`{place}` must be an object.", place)
+    return value
 
 
 class UntranslatableAnswer(ValueError):
@@ -132,20 +138,8 @@ class Translation:
     encoder: Callable[[Json], AnswerEncoder]
 
 
-def _is_done(event: sse.Event) -> bool:
-    return event.data.strip() == b"[DONE]"
-
-
 def _unchanged(value: Json) -> Json:
     return value
-
-
-def _error_of(received: Json) -> Json | None:
-    return received if received.get("error") is not None else None
-
-
-def _error_body(error: Json, status: int) -> Json:
-    return error
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -170,12 +164,13 @@ class Dialect:
     chunk_to_chat: Callable[[Json], Json] = _unchanged  # an event of a stream as the guard reads it
     answer_to_chat: Callable[[Json], Json] = _unchanged  # a whole answer as the guard reads it
     to_wire: Callable[[Json], Json] = _unchanged  # either of them as this endpoint's clients read it
-    is_end: Callable[[sse.Event], bool] = _is_done  # does an upstream's event end the stream?
+    # Does an upstream's event end the stream?
+    is_end: Callable[[sse.Event], bool] = lambda event: event.data.strip() == b"[DONE]"
     end: bytes = sse.DONE  # the bytes that do so for clients
     # The error, in OpenAI's shape, that an event or answer is; None if it is none.
-    error_of: Callable[[Json], Json | None] = _error_of
+    error_of: Callable[[Json], Json | None] = lambda received: received if received.get("error") is not None else None
     # An error in OpenAI's shape, and its status, as the body that this endpoint's clients read.
-    error_body: Callable[[Json, int], Json] = _error_body
+    error_body: Callable[[Json, int], Json] = lambda error, status: error
     # Reads the most frequent event, if its form is that of `chunk_template` (None: no fast path).
     read_typed: Callable[[bytes], TypedChunk | None] | None = None
     translation: Translation | None = None  # for upstreams that do not speak this dialect

@@ -7,6 +7,7 @@ the deltas' sum.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from gateway.wire import json
@@ -85,10 +86,6 @@ def _usage_of(received: Json) -> tuple[Any, Any] | None:
     return sum(read) if read else None, usage.get("output_tokens")
 
 
-def _stop(message: Json) -> None:
-    message |= {"stop_reason": "refusal", "stop_sequence": None}
-
-
 def _final(message: Json) -> list[Json]:
     usage = message.get("usage")
     tokens = usage.get("output_tokens") if isinstance(usage, dict) else None
@@ -164,10 +161,6 @@ def error_body(error: Json, status: int) -> Json:
     return {"type": "error", "error": shown}
 
 
-def _error(error: Json) -> Json:
-    return error_body(error, 500)
-
-
 MESSAGE_EVENTS = EventTable(
     events=_EVENTS,
     read_delta=read_block_delta,
@@ -182,8 +175,8 @@ MESSAGE_EVENTS = EventTable(
     reasons=_REASONS,
     reason_of=_reason_of,
     usage_of=_usage_of,
-    stop=_stop,
+    stop=lambda message: message.update(stop_reason="refusal", stop_sequence=None),
     final=_final,
     as_events=as_events,
-    error=_error,
+    error=partial(error_body, status=500),
 )

@@ -144,15 +144,6 @@ def _usage_of(received: Json) -> tuple[Any, Any] | None:
     return (usage.get("input_tokens"), usage.get("output_tokens")) if isinstance(usage, dict) else None
 
 
-def _stop(response: Json) -> None:
-    response["status"] = "incomplete"
-    response["incomplete_details"] = {"reason": "content_filter"}
-
-
-def _final(response: Json) -> list[Json]:
-    return [{"type": "response.incomplete", "response": response}]
-
-
 def _unfinished(response: Json) -> None:
     """The end of a text that goes on is none: a rule may still want it."""
     if response.get("status") in ("queued", "in_progress"):
@@ -248,8 +239,8 @@ RESPONSE_EVENTS = EventTable(
     reasons=_REASONS,
     reason_of=_reason_of,
     usage_of=_usage_of,
-    stop=_stop,
-    final=_final,
+    stop=lambda response: response.update(status="incomplete", incomplete_details={"reason": "content_filter"}),
+    final=lambda response: [{"type": "response.incomplete", "response": response}],
     as_events=as_events,
     unfinished=_unfinished,
     error=_error,
