@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx2
 
-from gateway.guard.answer import Failure, failure
 from gateway.guard.answer_guard import AnswerGuard
+from gateway.guard.commands import Failure, failure
 from gateway.http1 import DescriptorsExhausted, HandshakeFailed
 from gateway.wire import json
 from gateway.wire.json import Json

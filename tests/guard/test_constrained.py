@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.censor.compile import compile_policy
-from gateway.guard.answer import failure
+from gateway.guard.commands import failure
 from gateway.guard.constrained import FORMATS
 from gateway.guard.findings import Finding
 from gateway.guard.open import open_guard
