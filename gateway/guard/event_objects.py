@@ -10,7 +10,6 @@ from gateway.guard.channels import InvalidAnswer
 from gateway.guard.event_texts import EventTexts
 from gateway.guard.logprobs import followed
 from gateway.guard.metadata import Metadata
-from gateway.guard.names import MISSPELLED, leave_out_misspelled
 from gateway.policy.model import Channel
 from gateway.wire.event_table import EventTable, Kind, TextField
 from gateway.wire.json import Json
@@ -107,8 +106,7 @@ class EventObjects:
     def _drop(self, holder: Json) -> None:
         if not self._metadata.enforces:
             return
-        if leave_out_misspelled(holder, self._table.names):
-            self._metadata.note_unknown(MISSPELLED)
+        self._metadata.leave_out_misspelled([holder], self._table.names)
         for name in self._table.dropped.keys() & holder.keys():
             if name in self._table.emptied:
                 holder[name] = [] if holder[name] is not None else None
