@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.wire import json
-from gateway.wire.dialect import BadRequest, an_object
+from gateway.wire.dialect import BadRequest, an_object, require_messages
 from gateway.wire.json import Json
 from gateway.wire.translation.messages_tools import (
     BLOCK_FIELDS,
@@ -113,7 +113,8 @@ def _messages(body: Json) -> list[Json]:
     messages: list[Json] = []
     if system := body.get("system"):
         add_system(messages, _system_text(system, "system"))
-    given = body["messages"]  # objects, one at least: `require_messages` has seen to it
+    require_messages(body)
+    given = body["messages"]
     for position, message in enumerate(given):
         place, role = f"messages[{position}]", message.get("role")
         refuse_others(message, ("role", "content", *(("output_config",) if role == "system" else ())), place)
