@@ -42,40 +42,26 @@ class BodyQueue:
         return self.waiter is not None and not self.waiter.done()
 
 
-class ExchangeTimeouts:
-    """Read and write timeouts of an exchange, in seconds; the clock is the caller's. `limit` bounds the present wait.
-
-    One timer an exchange, not one a read: every `interval` seconds it checks how long the present wait has lasted.
-    """
-
-    __slots__ = ("interval", "limit", "read", "waiting_since", "write")
-
-    def __init__(self, timeouts: Mapping[str, float | None], now: float) -> None:
-        self.read = timeouts.get("read")
-        self.write = timeouts.get("write")
-        self.limit = timeouts.get("first_byte", self.read)
-        self.waiting_since = now
-        given = [t for t in (self.read, self.write, self.limit) if t is not None]
-        self.interval = max(min(given), 0.001) if given else None
-
-
 class Exchange:
     """Started by `send`; then `read_head`, and the body from `queue`. `stale`: lost before the response's first byte on
-    a connection that had been idle. `head_only` as in `ResponseParser`.
+    a connection that had been idle. `head_only` as in `ResponseParser`. `limit` bounds, in seconds, the present wait
+    for the response, which has lasted since `waiting_since`; behind its first bytes it is `read_limit`.
+
+    One timer an exchange, not one a read: every `_interval` seconds it checks how long the present wait has lasted.
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        limits: StreamLimits,
-        timeouts: Mapping[str, float | None],
-        *,
-        head_only: bool,
+        self, connection: Connection, limits: StreamLimits, timeouts: Mapping[str, float | None], *, head_only: bool
     ) -> None:
         loop = asyncio.get_running_loop()
         self.connection = connection
         self.queue = BodyQueue()
-        self.timeouts = ExchangeTimeouts(timeouts, monotonic())
+        self.read_limit = timeouts.get("read")
+        self.limit = timeouts.get("first_byte", self.read_limit)
+        self.waiting_since = monotonic()
+        self._write_limit = timeouts.get("write")
+        given = [t for t in (self.read_limit, self._write_limit, self.limit) if t is not None]
+        self._interval = max(min(given), 0.001) if given else 0.0
         self.stale = False
         self._limits = limits
         self._head_only = head_only
@@ -85,8 +71,7 @@ class Exchange:
         self._between_chunks = False  # and everything before has been consumed
         self._keep_alive = True
         self._call_later = loop.call_later
-        interval = self.timeouts.interval
-        self._timer = None if interval is None else loop.call_later(interval, self._check_timeouts)
+        self._timer = loop.call_later(self._interval, self._check_timeouts) if self._interval else None
         connection.exchange = self
 
     def send(self, pieces: Iterable[bytes]) -> None:
@@ -115,13 +100,13 @@ class Exchange:
     # The connection's callbacks.
 
     def write_resumed(self) -> None:
-        self.timeouts.waiting_since = monotonic()  # the response is waited for once the request is sent
+        self.waiting_since = monotonic()  # the response is waited for once the request is sent
 
     def data_received(self, data: bytes) -> None:
         parser, queue = self._parser, self.queue
         if self._between_chunks:
             if queue.taker is not None:
-                self.timeouts.waiting_since = monotonic()
+                self.waiting_since = monotonic()
                 rest = queue.taker(data)
                 if rest is None:
                     return
@@ -145,7 +130,7 @@ class Exchange:
                 item = parts[0] if len(parts) == 1 else b"".join(parts)
                 parts.clear()
                 if consumer(item):
-                    self.timeouts.waiting_since = monotonic()
+                    self.waiting_since = monotonic()
                     self._between_chunks = parser.is_between_chunks(data)
                     return
                 parts.append(item)
@@ -153,7 +138,7 @@ class Exchange:
             if queue.size > self._limits.unread:
                 self.connection.pause_reading()
         else:
-            self.timeouts.waiting_since = monotonic()
+            self.waiting_since = monotonic()
             if self._framing_size is not None:
                 self._framing_size += len(data)
                 if self._framing_size > self._limits.head:
@@ -208,17 +193,16 @@ class Exchange:
             self._timer.cancel()
 
     def _check_timeouts(self) -> None:
-        timeouts, now = self.timeouts, monotonic()
-        assert timeouts.interval is not None
+        now = monotonic()
         stalled_since = self.connection.write_stalled_since(now)
         if stalled_since is not None:
-            limit, since = timeouts.write, stalled_since
+            limit, since = self._write_limit, stalled_since
         else:
-            limit, since = timeouts.limit if self.queue.awaited else None, timeouts.waiting_since
-        left = timeouts.interval if limit is None else since + limit - now
+            limit, since = self.limit if self.queue.awaited else None, self.waiting_since
+        left = self._interval if limit is None else since + limit - now
         origin = self.connection.origin
         if left > 0:
-            self._timer = self._call_later(min(left, timeouts.interval), self._check_timeouts)
+            self._timer = self._call_later(min(left, self._interval), self._check_timeouts)
         elif stalled_since is not None:
             self.fail(httpx2.WriteTimeout(f"{origin}: took no bytes of the request for {limit:g} seconds"))
         else:
