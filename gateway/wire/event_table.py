@@ -36,15 +36,6 @@ class Role(Enum):
     DROP = auto()  # what it brings cannot be scanned: left out while a policy enforces
 
 
-class Kind(Enum):
-    """How the text of a field is read."""
-
-    TEXT = auto()
-    JSON = auto()  # JSON text: its strings and numbers are the texts
-    OPAQUE = auto()  # a payload that says nothing to a client; what can be read as text is text
-    SIGNATURE = auto()  # the same, and it holds only for the text of the field that it `signs`
-
-
 class Index(NamedTuple):
     """A step of a place: the number that an event has in this field."""
 
@@ -63,7 +54,7 @@ class TextField:
     part: str
     name: str
     channel: str
-    kind: Kind = Kind.TEXT
+    kind: SlotKind = SlotKind.TEXT
     delta: str = ""
     done: str = ""
     is_object: bool = False
@@ -201,16 +192,16 @@ def request_slots(holder: Any, key: Any, table: EventTable, names: frozenset[str
         part = holder.get("type") if isinstance(holder, dict) else None
         known = table.text_field(part, key) if isinstance(key, str) else None
         if isinstance(value, str):
-            if known is not None and known.kind in (Kind.OPAQUE, Kind.SIGNATURE) and is_opaque(value):
+            if known is not None and known.kind in (SlotKind.OPAQUE, SlotKind.SIGNATURE) and is_opaque(value):
                 continue
             if known is not None:
-                kind = SlotKind.JSON if known.kind is Kind.JSON else SlotKind.TEXT
+                kind = SlotKind.JSON if known.kind is SlotKind.JSON else SlotKind.TEXT
                 yield TextSlot(holder, key, (key,), known.channel, kind)
             elif key in _LABELS and value not in table.constants:
                 yield TextSlot(holder, key, (key,), "other", SlotKind.LABEL)
             elif key not in _LABELS:
                 yield TextSlot(holder, key, (key,), "content", SlotKind.TEXT)
-        elif known is not None and known.kind is Kind.JSON and value is not None:
+        elif known is not None and known.kind is SlotKind.JSON and value is not None:
             yield from leaves(holder, key, (key,), known.channel)
         elif isinstance(value, dict):
             waiting += [(value, name, depth + 1) for name in reversed(value)]

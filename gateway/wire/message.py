@@ -25,13 +25,15 @@ _LAST_CHARACTER, _BYTE, _ASCII = 0x10FFFF, 0xFF, 0x7F
 
 
 class SlotKind(Enum):
-    """How a slot's text is read."""
+    """How a slot's text is read. The last two are of fields in tables of events (`wire.event_table`) alone."""
 
     TEXT = auto()
     JSON = auto()  # JSON text: its strings and numbers are the texts
     NAME = auto()  # shown complete or not at all
     LABEL = auto()  # complete where it stands, a number too
     KEY = auto()  # the name of an unknown field: complete where it stands
+    OPAQUE = auto()  # a payload that says nothing to a client; what can be read as text is text
+    SIGNATURE = auto()  # the same, and it holds only for the text of the field that it signs
 
 
 class TextSlot(NamedTuple):

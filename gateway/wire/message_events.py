@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any
 
 from gateway.wire import json
-from gateway.wire.event_table import EventForm, EventTable, Index, Kind, Place, Role, TextField
+from gateway.wire.event_table import EventForm, EventTable, Index, Place, Role, TextField
 from gateway.wire.json import Json
+from gateway.wire.message import SlotKind
 from gateway.wire.names import named, reasons
 from gateway.wire.typed_deltas import read_block_delta
 
@@ -21,18 +22,18 @@ _DELTA = "content_block_delta"
 
 _TEXT = TextField("text", "text", "content", delta=f"{_DELTA}/text_delta")
 _THINKING = TextField("thinking", "thinking", "reasoning", delta=f"{_DELTA}/thinking_delta")
-_SIGNATURE = TextField("thinking", "signature", "other", Kind.SIGNATURE, signs="thinking")
+_SIGNATURE = TextField("thinking", "signature", "other", SlotKind.SIGNATURE, signs="thinking")
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 _INPUTS = {
-    call: TextField(call, "input", "tool_arguments", Kind.JSON, f"{_DELTA}/input_json_delta", is_object=True)
+    call: TextField(call, "input", "tool_arguments", SlotKind.JSON, f"{_DELTA}/input_json_delta", is_object=True)
     for call in _CALLS
 }
 _FIELDS = (
     *(_TEXT, _THINKING, _SIGNATURE, *_INPUTS.values()),
     *(TextField(call, "name", "tool_names") for call in _CALLS),
-    TextField("redacted_thinking", "data", "other", Kind.OPAQUE),
-    TextField("web_search_result", "encrypted_content", "other", Kind.OPAQUE),
-    TextField("web_search_result_location", "encrypted_index", "other", Kind.OPAQUE),
+    TextField("redacted_thinking", "data", "other", SlotKind.OPAQUE),
+    TextField("web_search_result", "encrypted_content", "other", SlotKind.OPAQUE),
+    TextField("web_search_result_location", "encrypted_index", "other", SlotKind.OPAQUE),
 )
 
 

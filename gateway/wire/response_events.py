@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.wire.event_table import EventForm, EventTable, Index, Kind, Place, Role, TextField
+from gateway.wire.event_table import EventForm, EventTable, Index, Place, Role, TextField
 from gateway.wire.json import Json
+from gateway.wire.message import SlotKind
 from gateway.wire.names import named, reasons
 from gateway.wire.typed_deltas import read_response_delta
 
@@ -20,7 +21,7 @@ _SUMMARY: Place = (*_ITEM, "summary", Index("summary_index"))
 _COMMAND: Place = (*_ITEM, "action", "commands", Index("command_index"))
 
 
-def _streamed(part: str, name: str, channel: str, stem: str, kind: Kind = Kind.TEXT) -> TextField:
+def _streamed(part: str, name: str, channel: str, stem: str, kind: SlotKind = SlotKind.TEXT) -> TextField:
     return TextField(part, name, channel, kind, f"response.{stem}.delta", f"response.{stem}.done")
 
 
@@ -28,8 +29,8 @@ _TEXT = _streamed("output_text", "text", "content", "output_text")
 _REFUSAL = _streamed("refusal", "refusal", "refusal", "refusal")
 _REASONING = _streamed("reasoning_text", "text", "reasoning", "reasoning_text")
 _SUMMARY_TEXT = _streamed("summary_text", "text", "reasoning", "reasoning_summary_text")
-_ARGUMENTS = _streamed("function_call", "arguments", "tool_arguments", "function_call_arguments", Kind.JSON)
-_MCP_ARGUMENTS = _streamed("mcp_call", "arguments", "tool_arguments", "mcp_call_arguments", Kind.JSON)
+_ARGUMENTS = _streamed("function_call", "arguments", "tool_arguments", "function_call_arguments", SlotKind.JSON)
+_MCP_ARGUMENTS = _streamed("mcp_call", "arguments", "tool_arguments", "mcp_call_arguments", SlotKind.JSON)
 _INPUT = _streamed("custom_tool_call", "input", "tool_arguments", "custom_tool_call_input")
 _CODE = _streamed("code_interpreter_call", "code", "tool_arguments", "code_interpreter_call_code")
 _SHELL = _streamed("shell_call", "command", "tool_arguments", "shell_call_command")
@@ -41,12 +42,12 @@ _FIELDS = (
     TextField("custom_tool_call", "name", "tool_names"),
     TextField("mcp_call", "name", "tool_names"),
     TextField("mcp_approval_request", "name", "tool_names"),
-    TextField("mcp_approval_request", "arguments", "tool_arguments", Kind.JSON),
-    TextField("tool_search_call", "arguments", "tool_arguments", Kind.JSON, is_object=True),
-    TextField("image_generation_call", "result", "other", Kind.OPAQUE),
-    TextField("response.image_generation_call.partial_image", "partial_image_b64", "other", Kind.OPAQUE),
-    TextField("reasoning", "encrypted_content", "other", Kind.OPAQUE),
-    TextField("compaction", "encrypted_content", "other", Kind.OPAQUE),
+    TextField("mcp_approval_request", "arguments", "tool_arguments", SlotKind.JSON),
+    TextField("tool_search_call", "arguments", "tool_arguments", SlotKind.JSON, is_object=True),
+    TextField("image_generation_call", "result", "other", SlotKind.OPAQUE),
+    TextField("response.image_generation_call.partial_image", "partial_image_b64", "other", SlotKind.OPAQUE),
+    TextField("reasoning", "encrypted_content", "other", SlotKind.OPAQUE),
+    TextField("compaction", "encrypted_content", "other", SlotKind.OPAQUE),
 )
 
 
