@@ -142,7 +142,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.write_blocked = False
         if self.exchange is not None:
-            self.exchange.write_resumed()
+            self.exchange.waiting_since = monotonic()  # the response is waited for once the request is sent
 
     def write_stalled_since(self, now: float) -> float | None:
         """When the peer last accepted bytes, as of the last calls; None while writing is not blocked."""

@@ -99,9 +99,6 @@ class Exchange:
 
     # The connection's callbacks.
 
-    def write_resumed(self) -> None:
-        self.waiting_since = monotonic()  # the response is waited for once the request is sent
-
     def data_received(self, data: bytes) -> None:
         parser, queue = self._parser, self.queue
         if self._between_chunks:

@@ -13,10 +13,10 @@ from gateway.wire.jsongrammar import (
     LITERALS,
     MAX_BARE,
     SPACE,
+    STRUCTURAL,
     JsonPlace,
     bare_beginning,
     is_bare_token,
-    is_structural,
     whole_number,
 )
 
@@ -142,7 +142,7 @@ class JsonReader:
         steps = self._token(1)
         place.advance(self._bare)
         self._bare = ""
-        if is_structural(char):
+        if char in STRUCTURAL:
             return self._read_structure(char, steps)
         return Piece(1, steps)
 
