@@ -19,7 +19,8 @@ from gateway.automata.literals import LiteralMachine
 from gateway.censor.compile import CompiledPolicy, compile_policy
 from gateway.censor.pattern_cursor import PatternCursor
 from gateway.censor.scanner import Scanner
-from gateway.guard.answer import SendBytes, StreamAnswer
+from gateway.guard.answer import StreamAnswer
+from gateway.guard.commands import SendBytes
 from gateway.guard.fast_path import EventFastPath, FastPath
 from gateway.guard.open import open_guard
 from gateway.policy.model import Limits, Policy, Rule

@@ -15,7 +15,7 @@ from gateway.censor.compile import Program, compile_rule, fold_word
 from gateway.censor.lens import Lens
 from gateway.censor.stream import Censor
 from gateway.policy.model import Action, Mode, Policy, Rule, Strength
-from gateway.policy.strength import explained
+from gateway.policy.presets import explained
 
 # A cut that resembles a tokenizer's: words with the blank before them, at most eight characters, and single signs.
 _TOKEN = re.compile(r"\s?\w{1,8}|\s?[^\w\s]|\s")

@@ -15,13 +15,7 @@ from typing import NoReturn
 from gateway.guard.answer_guard import AnswerGuard, Assembler
 from gateway.guard.bytes_path import BytesPath
 from gateway.guard.channels import InvalidAnswer
-from gateway.guard.commands import GUARD_FAILED as GUARD_FAILED
-from gateway.guard.commands import CloseUpstream as CloseUpstream
-from gateway.guard.commands import Command as Command
-from gateway.guard.commands import Failure as Failure
-from gateway.guard.commands import RecordFact as RecordFact
-from gateway.guard.commands import SendBytes as SendBytes
-from gateway.guard.commands import failure as failure
+from gateway.guard.commands import GUARD_FAILED, CloseUpstream, Command, Failure, RecordFact, SendBytes, failure
 from gateway.guard.fast_path import fast_path
 from gateway.observe.facts import GuardFailed
 from gateway.wire import json, sse

@@ -15,13 +15,7 @@ from gateway.censor.stream import Censor
 from gateway.guard.findings import HELD_BOUNDS, HOLD_BOUNDS, Finding, Histogram, OnFinding
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, RestoredPiece, Restorer
 from gateway.inner_texts import InnerReader, Opened
-from gateway.observe.facts import (
-    ChannelCount,
-    ConstraintCount,
-    MatchCount,
-    RestoredCount,
-    TextScanned,
-)
+from gateway.observe.facts import ChannelCount, MatchCount, TextScanned
 from gateway.policy.model import Action, Channel, Direction
 from gateway.surrogates import join_surrogates
 from gateway.wire.jsontext import escaped
@@ -81,7 +75,7 @@ class ChannelCounts:
         self.hold = Histogram(HOLD_BOUNDS)
         self._counts: dict[Channel, _Counts] = {}
         self._matches: defaultdict[tuple[str, Action, Channel], int] = defaultdict(int)
-        self._restored: defaultdict[Channel, int] = defaultdict(int)
+        self._restored: defaultdict[str, int] = defaultdict(int)
         self._restored_chars = 0
         self._kept: defaultdict[str, int] = defaultdict(int)
         self._constraints: defaultdict[str, int] = defaultdict(int)
@@ -195,17 +189,9 @@ class ChannelCounts:
             policy=self.compiled.policy.name,
             direction=self.direction,
             channels=tuple([self._channel_count(channel, counts) for channel, counts in self._counts.items()]),
-            matches=tuple(
-                [MatchCount(rule, action, channel, count) for (rule, action, channel), count in self._matches.items()]
-            )
-            if self._matches
-            else (),
-            restored=tuple(RestoredCount(channel, count) for channel, count in self._restored.items())
-            if self._restored
-            else (),
-            constraints=tuple(ConstraintCount(outcome, count) for outcome, count in self._constraints.items())
-            if self._constraints
-            else (),
+            matches=tuple([MatchCount(*match, count) for match, count in self._matches.items()]),
+            restored=dict(self._restored),
+            constraints=dict(self._constraints),
             overflows=self.overflows,
             unknown_events=self.unknown_events,
             blocked_by=self.blocked_by,

@@ -15,7 +15,6 @@ from gateway.guard.answer_guard import AnswerGuard
 from gateway.guard.channels import ChannelCounts, InvalidAnswer
 from gateway.guard.choice import Choice
 from gateway.guard.metadata import has_more
-from gateway.guard.names import MISSPELLED, leave_out_misspelled
 from gateway.guard.tool_calls import CALLS
 from gateway.guard.usual_answer import usual_completion
 from gateway.wire import chunks
@@ -64,7 +63,7 @@ class ChatGuard(AnswerGuard):
     # -- a stream ------------------------------------------------------------------------------------------------------
 
     def chunk(self, received: Json) -> list[Json]:
-        self._leave_out_misspelled(received, _OF_ANSWERS)
+        self.metadata.leave_out_misspelled([received], _OF_ANSWERS)
         choices = received.pop("choices", None)
         self.usage = _usage_of(received) or self.usage
         self.content_only = False
@@ -98,7 +97,7 @@ class ChatGuard(AnswerGuard):
             if not isinstance(item, dict):
                 self.metadata.note_unknown("an element of `choices` that is no object")
                 continue
-            self._leave_out_misspelled(item, _OF_CHOICES)
+            self.metadata.leave_out_misspelled([item], _OF_CHOICES)
             number = _number(item.get("index"))
             if item.get("delta") is not None:
                 self._in_deltas.add(number)
@@ -114,11 +113,7 @@ class ChatGuard(AnswerGuard):
                 by_number[number] = item
         return by_number
 
-    def _leave_out_misspelled(self, part: Json, known: frozenset[str]) -> None:
-        if self.metadata.enforces and leave_out_misspelled(part, known):
-            self.metadata.note_unknown(MISSPELLED)
-
-    def _merge_calls(self, choice: Json, message: Json) -> None:
+    def _take_in_calls(self, choice: Json, message: Json) -> None:
         """Calls that stand beside the message are read as those in it, or left out if it has some."""
         if self.metadata.enforces:
             for field in CALLS & choice.keys():
@@ -229,7 +224,7 @@ class ChatGuard(AnswerGuard):
             self.usage = _usage_of(received) or self.usage
             self._note_reason(usual["choices"][0]["finish_reason"])
             return usual
-        self._leave_out_misspelled(received, _OF_ANSWERS)
+        self.metadata.leave_out_misspelled([received], _OF_ANSWERS)
         choices = received.pop("choices", None)
         self.usage = _usage_of(received) or self.usage
         self.metadata.scrub_envelope(received)
@@ -239,7 +234,7 @@ class ChatGuard(AnswerGuard):
             if not isinstance(item, dict):
                 self.metadata.note_unknown("an element of `choices` that is no object")
                 continue
-            self._leave_out_misspelled(item, _OF_CHOICES)
+            self.metadata.leave_out_misspelled([item], _OF_CHOICES)
             choice = self._choice(position)  # each is whole: two that claim one index do not continue each other
             message = pop_first(item, MESSAGE_PLACES)
             self.metadata.drop(item, MESSAGE_PLACES)

@@ -15,7 +15,7 @@ from gateway.guard.guardedjson import GuardedJson, ObservedText, content_text, s
 from gateway.guard.logprobs import DescribedText, followed
 from gateway.guard.media import PayloadText, payloads_in
 from gateway.guard.metadata import Metadata
-from gateway.guard.names import MISSPELLED, leave_out_misspelled_in
+from gateway.guard.names import parts_of
 from gateway.guard.numbers import ListNumbering
 from gateway.guard.part_runs import Run, is_part, runs_in
 from gateway.guard.parts import JoinedParts, PartText
@@ -134,8 +134,7 @@ class Choice:
         """Remove what could not be scanned, or repeats the text of this message."""
         if not self._metadata.enforces:
             return
-        if leave_out_misspelled_in(message):
-            self._metadata.note_unknown(MISSPELLED)
+        self._metadata.leave_out_misspelled(parts_of(message), KNOWN_NAMES)
         self._metadata.drop(message, DROPPED_IN_ANSWERS)
         self._metadata.drop(message, DELTA_PLACES[:2])  # a text completion's choice is its own delta
         if isinstance(audio := message.get("audio"), dict):

@@ -16,6 +16,7 @@ from gateway.guard.findings import Finding
 from gateway.observe.facts import HELD, LEFT, UNFINISHED
 from gateway.policy.model import Action, Channel, Conflict, Language, Mode, Policy, Violation
 from gateway.wire.json import Json
+from gateway.wire.names import named, reasons
 
 RULE = "constrain"  # what a violation is filed under, where a rule's match has the rule's id
 VIOLATION = CompiledRule(RULE, -1, Action.BLOCK, replacement="", mask=None, message=None, drops_marks=False)
@@ -27,19 +28,7 @@ CUT_SHORT = frozenset({"length", "content_filter", "abort", "error"})
 # -- requests ----------------------------------------------------------------------------------------------------------
 
 # A client's own formats. docs/semantics.md prints this table.
-FORMATS = {
-    "response_format": "a format of the client's own, unless its type is `text`",
-    "structured_outputs": "the same, as vLLM spells it",
-    "guided_json": "the same, as older versions of vLLM spell it",
-    "guided_regex": "the same",
-    "guided_choice": "the same",
-    "guided_grammar": "the same",
-    "guided_decoding_backend": "which engine holds the model to it",
-    "guided_whitespace_pattern": "what that engine takes for white space",
-    "structural_tag": "formats within the text",
-    "tool_choice": "unless it is `none` or `auto`: it forces a call of a tool, which is no text",
-    "function_call": "the same, as older clients spell it",
-}
+FORMATS = reasons("requests", "formats")
 _GUIDED = "guided_"
 # What means nothing, or is refused, without the choice that is taken out.
 _WITH_CHOICE = {
@@ -72,19 +61,7 @@ def _is_format(field: str, value: Any) -> bool:
 
 # How requests to the servers in use name JSON. In some of these fields it is one format of several.
 _JSON_FIELDS = frozenset({"guided_json", "json_schema", "json", "json_object", "schema"})
-_FORMAT_FIELDS = frozenset(
-    {
-        "response_format",
-        "structured_outputs",
-        "guided_decoding",
-        "grammar",
-        "format",
-        "text",
-        "nvext",
-        "output_config",
-        "output_format",
-    }
-)
+_FORMAT_FIELDS = named("requests", "format_fields")
 _SCHEMA_TYPES = frozenset({"object", "array"})
 _FORMAT_DEPTH = 2  # objects around a format
 
@@ -107,13 +84,11 @@ def _names_json(holder: Json, depth: int) -> bool:
             return True
         if name in _FORMAT_FIELDS:
             kind = value.get("type") if isinstance(value, dict) else value
-            if _is_json_type(kind) or (isinstance(value, dict) and depth and _names_json(value, depth - 1)):
+            if isinstance(kind, str) and ("json" in kind.casefold() or kind in _SCHEMA_TYPES):
+                return True
+            if isinstance(value, dict) and depth and _names_json(value, depth - 1):
                 return True
     return False
-
-
-def _is_json_type(name: Any) -> bool:
-    return isinstance(name, str) and ("json" in name.casefold() or name in _SCHEMA_TYPES)
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------

@@ -10,12 +10,11 @@ from gateway.guard.channels import InvalidAnswer
 from gateway.guard.event_texts import EventTexts
 from gateway.guard.logprobs import followed
 from gateway.guard.metadata import Metadata
-from gateway.guard.names import MISSPELLED, leave_out_misspelled
 from gateway.policy.model import Channel
-from gateway.wire.event_table import EventTable, Kind, TextField
+from gateway.wire.event_table import EventTable, TextField
 from gateway.wire.json import Json
 from gateway.wire.media import PAYLOAD_FIELDS, TEXT_PARTS, declared_at
-from gateway.wire.message import MAX_DEPTH, Path, is_figure, may_spell_text
+from gateway.wire.message import MAX_DEPTH, Path, SlotKind, is_figure, may_spell_text
 
 
 class EventObjects:
@@ -59,7 +58,7 @@ class EventObjects:
             else:
                 holder[name] = self._label(name, value)
         # Names come before the texts that may block, and signatures after what they sign.
-        for name, field in sorted(texts, key=lambda each: (each[1].kind is Kind.SIGNATURE, bool(each[1].delta))):
+        for name, field in sorted(texts, key=lambda each: (each[1].kind is SlotKind.SIGNATURE, bool(each[1].delta))):
             holder[name] = self._text(holder, name, field, (*place, name), ends)
         for name in sorted(nested, key=lambda each: isinstance(holder[each], list)):
             holder[name] = self._nested(holder[name], (*place, name), ends)
@@ -107,8 +106,7 @@ class EventObjects:
     def _drop(self, holder: Json) -> None:
         if not self._metadata.enforces:
             return
-        if leave_out_misspelled(holder, self._table.names):
-            self._metadata.note_unknown(MISSPELLED)
+        self._metadata.leave_out_misspelled([holder], self._table.names)
         for name in self._table.dropped.keys() & holder.keys():
             if name in self._table.emptied:
                 holder[name] = [] if holder[name] is not None else None
@@ -146,17 +144,17 @@ class EventObjects:
         channel = Channel(field.channel)
         if texts.rule is not None:
             return {} if isinstance(value, dict) else "" if isinstance(value, str) else None
-        if isinstance(value, dict) and field.kind is Kind.JSON:
+        if isinstance(value, dict) and field.kind is SlotKind.JSON:
             if (streamed := texts.places.get(place)) is not None and ends:
                 texts.finish(streamed)
                 return texts.reparsed(streamed.joined())
             return texts.parsed(value, channel) if value else value
         if not isinstance(value, str):
             return self._value(value, place, ends)
-        if field.kind is Kind.SIGNATURE:
+        if field.kind is SlotKind.SIGNATURE:
             signed = texts.places.get((*place[:-1], field.signs))
             return texts.opaque(value) if signed is None or signed.exact else ""
-        if field.kind is Kind.OPAQUE:
+        if field.kind is SlotKind.OPAQUE:
             return texts.opaque(value)
         if not field.delta:
             return texts.censor_complete(value, channel, field.kind)

@@ -13,14 +13,15 @@ from gateway.censor.compile import CompiledRule
 from gateway.guard.channels import GuardedText, InvalidAnswer
 from gateway.guard.constrained import ConstrainedText, ConstraintCheck
 from gateway.guard.guardedjson import GuardedJson, ObservedText, content_text, string_text
+from gateway.guard.media import shown_payload
 from gateway.guard.metadata import Metadata
 from gateway.guard.parts import JoinedParts, PartText
 from gateway.policy.model import Channel
 from gateway.wire import json
-from gateway.wire.event_table import EventTable, Kind, TextField
+from gateway.wire.event_table import EventTable, TextField
 from gateway.wire.fences import ContentReader
-from gateway.wire.media import OPAQUE, Envelope, classify, is_opaque
-from gateway.wire.message import CONSTANT_LABELS, Path
+from gateway.wire.media import OPAQUE, is_opaque
+from gateway.wire.message import CONSTANT_LABELS, Path, SlotKind
 
 # Characters of one answer that are kept because they may be repeated: what was shown, and the objects around it.
 MAX_KEPT = 1 << 23
@@ -65,7 +66,7 @@ class EventTexts:
         self._counts = metadata.counts
         self._table = table
         self._constraint = constraint
-        self._whole: dict[tuple[Channel, Kind, str], str] = {}
+        self._whole: dict[tuple[Channel, SlotKind, str], str] = {}
         self._joined: dict[Path, JoinedParts] = {}  # the text parts of each list
         self._ahead: dict[Path, tuple[int, str]] = {}  # what was fed before its turn: characters, and what came out
         self._following: dict[Path, tuple[Path, TextField, str]] = {}  # behind each part of a whole answer
@@ -207,7 +208,7 @@ class EventTexts:
     def _is_part(self, place: Path, field: TextField) -> bool:
         """May the text at a place be a part of the one that its list has?"""
         reads_content = self._counts.json_content or self._constraint is not None
-        is_listed = len(place) > 1 and isinstance(place[-2], int) and field.kind is Kind.TEXT
+        is_listed = len(place) > 1 and isinstance(place[-2], int) and field.kind is SlotKind.TEXT
         return is_listed and place[-1] == "text" and not (field is self._table.content and reads_content)
 
     def insert(self, place: Path, field: TextField, message: str) -> None:
@@ -247,7 +248,7 @@ class EventTexts:
         text: GuardedText
         if self._is_part(place, field):
             return self._joined_at(place, field).part(place)
-        is_json = field.kind is Kind.JSON or (counts.json_content and field is self._table.content)
+        is_json = field.kind is SlotKind.JSON or (counts.json_content and field is self._table.content)
         if is_json and counts.looks_at(channel):
             text = GuardedJson(counts, channel, 0)
             text = text if self._metadata.enforces else ObservedText(text)
@@ -267,14 +268,14 @@ class EventTexts:
         """A text that stands around others, censored."""
         return self.censor_complete(given, Channel.OTHER)
 
-    def censor_complete(self, given: str, channel: Channel, kind: Kind = Kind.TEXT) -> str:
+    def sent_whole(self, given: str, channel: Channel, kind: SlotKind = SlotKind.TEXT) -> str:
         """A text that never comes in pieces, censored."""
         if given in CONSTANT_LABELS or given in self._table.constants:
             return given
         known = self._whole.get((channel, kind, given))
         if known is not None:
             return known
-        if kind is Kind.TEXT or not self._counts.looks_at(channel):
+        if kind is SlotKind.TEXT or not self._counts.looks_at(channel):
             value, rule = self._metadata.show_value(given, channel)
             shown = str(value)
         else:
@@ -288,8 +289,8 @@ class EventTexts:
         return shown
 
     def parsed(self, value: Any, channel: Channel) -> Any:
-        """JSON that is an object instead of its text, censored in the same way."""
-        return self.reparsed(self.censor_complete(json.encode(value).decode(), channel, Kind.JSON))
+        """JSON that stands parsed where its text would, censored in the same way."""
+        return self.reparsed(self.sent_whole(json.encode(value).decode(), channel, SlotKind.JSON))
 
     @staticmethod
     def reparsed(text: str) -> Any:
@@ -308,15 +309,5 @@ class EventTexts:
         return self.payload(given, OPAQUE)
 
     def payload(self, given: str, declared: str) -> str:
-        """What stands where media may: as it is if it is media, censored in its envelope if it is a text in one, else
-        like a label. `declared` is the media type that stands beside it."""
-        found = classify(given, declared)
-        if found is True or not isinstance(found, Envelope):
-            return given if found else self.label(given)
-        parts = found.parameters, found.text
-        shown = self.label(parts[0]), "" if self.rule else self.label(parts[1])
-        if self.rule is not None:
-            return ""
-        if shown != parts:
-            return found.encoded(*shown)
-        return self.label(given) if found.doubtful else given
+        """What stands where media may; a text there is like a label."""
+        return shown_payload(given, declared, self.label, lambda: self.rule is not None)

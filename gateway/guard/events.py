@@ -17,16 +17,15 @@ from gateway.guard.channels import ChannelCounts
 from gateway.guard.chat import is_count
 from gateway.guard.constrained import ConstraintCheck, asks_for_json
 from gateway.guard.event_objects import EventObjects
-from gateway.guard.event_own import OwnEvents
 from gateway.guard.event_parts import EventParts
-from gateway.guard.event_shown import EventAssembler, ShownAnswer
+from gateway.guard.event_shown import EventAssembler, OwnEvents, ShownAnswer
 from gateway.guard.event_texts import EventTexts
 from gateway.policy.model import Unknown
 from gateway.wire import sse
 from gateway.wire.dialect import BLOCKED
-from gateway.wire.event_table import EventForm, EventTable, Kind, Role, content_of
+from gateway.wire.event_table import EventForm, EventTable, Role, content_of
 from gateway.wire.json import Json
-from gateway.wire.message import Path
+from gateway.wire.message import Path, SlotKind
 from gateway.wire.typed_deltas import TextDelta
 
 
@@ -200,7 +199,7 @@ class EventGuard(AnswerGuard):
         if form.text is None or not isinstance(given, str):
             return [event]
         self._shown.require(self._shown.reaches(place), "has a delta of an item that is not open")
-        if form.text.kind is Kind.SIGNATURE:
+        if form.text.kind is SlotKind.SIGNATURE:
             return self._sign(event, form, place, holder)
         shown = holder[form.key] = self._texts.feed(place, form.text, given)
         self._texts.places[place].streamed = True

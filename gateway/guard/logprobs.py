@@ -21,7 +21,7 @@ from gateway.guard.channels import ChannelCounts, ChannelText, GuardedText
 from gateway.guard.constrained import ConstrainedText
 from gateway.guard.parts import PartText
 from gateway.policy.model import Channel, Direction
-from gateway.wire.logprobs import Alternative, Entry
+from gateway.wire.logprobs import Entry
 
 MAX_WAITING = 4096  # entries and alternatives of one answer that wait for their text from one event to the next
 MAX_KNOWN = 2048  # tokens of which it is known what they are by themselves
@@ -179,7 +179,7 @@ class DescribedText:
             kept.append(entry)
         self._waiting.append(_Waiting(start, start + len(text), text, tuple(kept)))
 
-    def _may_stand_here(self, alternative: Alternative) -> bool:
+    def _may_stand_here(self, alternative: Entry) -> bool:
         assert self.followed is not None
         return (
             "\\" not in alternative.token  # nothing has read what it decodes to

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
@@ -25,6 +25,21 @@ def payloads_in(message: dict[str, Any]) -> Mapping[tuple[int, Any], str]:
     if isinstance(message.get("audio"), dict):
         found[id(message["audio"]), "data"] = SOUND
     return found
+
+
+def shown_payload(given: str, declared: str, censored: Callable[[str], str], blocked: Callable[[], bool]) -> str:
+    """What stands where media may: as it is if it is media, `censored` in its envelope if it is a text in one, else as
+    the text that it is; nothing once a rule has `blocked`. `declared` is the media type that stands beside it."""
+    found = classify(given, declared)
+    if not isinstance(found, Envelope):
+        return given if found else censored(given)
+    parts = found.parameters, found.text
+    shown = censored(parts[0]), "" if blocked() else censored(parts[1])
+    if blocked():
+        return ""
+    if shown != parts:
+        return found.encoded(*shown)
+    return censored(given) if found.doubtful else given
 
 
 class PayloadText:
@@ -90,18 +105,7 @@ class PayloadText:
         if self._text is not None:
             return self._text.finish()
         held = self._pop_held()
-        found = classify(held, self._declared)
-        if found is True:
-            return held
-        if not isinstance(found, Envelope):
-            return self._censored(held) if held else ""
-        parts = parameters, text = found.parameters, found.text
-        shown = self._censored(parameters), "" if self.rule else self._censored(text)
-        if self.rule:
-            return ""
-        if shown != parts:
-            return found.encoded(*shown)
-        return self._censored(held) if found.doubtful else held
+        return shown_payload(held, self._declared, self._censored, lambda: self.rule is not None) if held else ""
 
     def _censored(self, text: str) -> str:
         censored = self._open()

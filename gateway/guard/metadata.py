@@ -5,13 +5,14 @@ Most repeat from chunk to chunk, so clean ones are remembered. What the protocol
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
 from gateway.censor.joins import LabelAutomaton, LabelState
 from gateway.guard.channels import ChannelCounts, ChannelText, InvalidAnswer
 from gateway.guard.logprobs import TokenTexts
+from gateway.guard.names import leave_out_misspelled
 from gateway.policy.model import Channel, Direction, Unknown
 from gateway.surrogates import join_surrogates
 from gateway.wire import chunks
@@ -212,6 +213,12 @@ class Metadata:
         if self.enforces:
             for field in fields:
                 holder.pop(field, None)
+
+    def leave_out_misspelled(self, parts: Iterable[Json], known: Container[str]) -> None:
+        """Take fields with the known names in other letters out of objects, where the policy enforces."""
+        found = [leave_out_misspelled(part, known) for part in parts] if self.enforces else []
+        if any(found):
+            self.note_unknown("a field of the protocol in other letters")
 
     def scrub_envelope(self, message: Json, place: Path = ()) -> None:
         """The fields around the texts, in place: of a chunk, a completion or, at its `place`, a choice."""

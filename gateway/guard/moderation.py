@@ -12,7 +12,7 @@ from gateway.censor.compile import CompiledPolicy, Program
 from gateway.guard.channels import ChannelCounts
 from gateway.guard.findings import Finding, OnFinding
 from gateway.guard.guardedjson import content_text
-from gateway.guard.prompt import MAX_STEP, STEP_OF_A_TEXT
+from gateway.guard.prompt import fed
 from gateway.observe.facts import TextScanned
 from gateway.policy.model import Action, Channel, Direction, Overflow
 
@@ -42,7 +42,9 @@ def moderating(
         matched.clear()
         for text in texts:
             for each in counts:
-                yield from _scan(text, each)
+                scanned = content_text(each, Channel.CONTENT)
+                yield from fed(scanned, text)
+                scanned.finish()
         found.append(frozenset(finding.rule for finding in matched))
     return Moderated(found, [_as_withheld(each.fact()) for each in counts])
 
@@ -61,14 +63,6 @@ def _flagging(program: Program) -> Program:
     """The same rules, with the action `flag`."""
     rules = tuple(replace(rule, action=Action.FLAG, secret=False) for rule in program.rules)
     return replace(program, rules=rules, on_overflow=Overflow.RELEASE)
-
-
-def _scan(text: str, counts: ChannelCounts) -> Generator[int, None, None]:
-    scanned = content_text(counts, Channel.CONTENT)
-    for at in range(0, max(len(text), 1), MAX_STEP):
-        scanned.feed(text[at : at + MAX_STEP])
-        yield min(len(text) - at, MAX_STEP) + STEP_OF_A_TEXT
-    scanned.finish()
 
 
 def _as_withheld(fact: TextScanned) -> TextScanned:

@@ -15,8 +15,6 @@ from gateway.wire.message import KNOWN_NAMES
 # Where in a message there are objects whose fields the protocol names. Below every other field are names of anybody's.
 _WITHIN = frozenset({"content", "tool_calls", "function", "custom", "function_call", "audio"})
 
-MISSPELLED = "a field of the protocol in other letters"
-
 
 def misspelled(names: Iterable[str], known: Container[str]) -> str | None:
     """The known name that one of `names` is in other letters."""
@@ -28,24 +26,18 @@ def misspelled(names: Iterable[str], known: Container[str]) -> str | None:
 
 def misspelled_in(message: Json) -> str | None:
     """The same for a message: its own fields, those of its parts and calls."""
-    return next((name for part in _parts_of(message) if (name := misspelled(part, KNOWN_NAMES))), None)
+    return next((name for part in parts_of(message) if (name := misspelled(part, KNOWN_NAMES))), None)
 
 
 def leave_out_misspelled(part: Json, known: Container[str]) -> bool:
-    """Take fields with the known names in other letters out of a part of an answer; was there one?"""
+    """Take fields with the known names in other letters out of an object of an answer; was there one?"""
     names = [name for name in part if name not in known and name.casefold() in known]
     for name in names:
         del part[name]
     return bool(names)
 
 
-def leave_out_misspelled_in(message: Json) -> bool:
-    """The same for a message or delta: its own fields, those of its parts and calls."""
-    found = [leave_out_misspelled(part, KNOWN_NAMES) for part in _parts_of(message)]
-    return any(found)
-
-
-def _parts_of(message: Json) -> Iterator[Json]:
+def parts_of(message: Json) -> Iterator[Json]:
     """The objects in a message whose fields the protocol names; one may lose fields before the next is asked for."""
     waiting: list[Any] = [message]
     while waiting:

@@ -109,7 +109,7 @@ class PartText:
 
     def __init__(self, joint: _Joint, key: Any) -> None:
         self.joint = joint
-        self.is_first = joint.is_empty  # in its text: places in that are its own
+        self.is_first = not joint.begins  # in its text: places in that are its own
         self.key = key
         self._tail = ""  # what the end has released of it
 
@@ -140,50 +140,40 @@ class PartText:
     @property
     def is_in_joint(self) -> bool:
         """May something still come out of this part?"""
-        return self.joint.has(self)
+        return self in self.joint.parts
 
     @property
     def is_pending(self) -> bool:
-        """Does the text continue in another part, while text of this one is still held?"""
-        return self.is_in_joint and not self.joint.is_last(self)
+        """Has the text gone on in another part, and may something still come out of this one?"""
+        return self.is_in_joint and self.joint.parts[-1] is not self
 
     @property
     def goes_on(self) -> bool:
-        """Could a match span this part and the next?"""
-        return self.joint.is_last(self) and self.joint.goes_on()
+        """Could what the next part has be a part of a match with this one?"""
+        return self.joint.parts[-1] is self and self.joint.goes_on()
 
 
 class _Joint:
     """One text, and the parts in it that may still get something, by where they begin."""
 
-    __slots__ = ("_begins", "_ended", "_late", "_parts", "_reader", "only", "text")
+    __slots__ = ("_ended", "_late", "_reader", "begins", "only", "parts", "text")
 
     def __init__(self, open_text: Callable[[PartReader], ChannelText], reader: PartReader, late: list[Any]) -> None:
         self._reader = reader
         self.text = open_text(reader)
         self._late = late
-        self._begins: list[int] = []
-        self._parts: list[PartText] = []
+        self.begins: list[int] = []
+        self.parts: list[PartText] = []
         self._ended = False
         self.only: PartText | None = None  # the part, as long as there is one
 
     def begin_part(self, part: PartText) -> None:
-        if self._parts:
+        if self.parts:
             self._reader.begin_part()
             self.text.censor.look_again()
-        self.only = None if self._begins else part
-        self._begins.append(self.text.censor.scanned)
-        self._parts.append(part)
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._begins
-
-    def has(self, part: PartText) -> bool:
-        return part in self._parts
-
-    def is_last(self, part: PartText) -> bool:
-        return self._parts[-1] is part
+        self.only = None if self.begins else part
+        self.begins.append(self.text.censor.scanned)
+        self.parts.append(part)
 
     def goes_on(self) -> bool:
         """Could what the next part has be a part of a match with this text, and would the text's end be none?"""
@@ -194,8 +184,8 @@ class _Joint:
         return censor.is_open and (self._reader.within or not censor.would_match_at_end())
 
     def feed(self, part: PartText, text: str) -> str:
-        if part is not self._parts[-1] or self._ended:
-            raise InvalidAnswer("the answer returns to a part that it had left")
+        if part is not self.parts[-1] or self._ended:
+            raise InvalidAnswer("the answer goes back to a part that it had left")
         return self._share(self.text.feed(text), to_end=False)
 
     def finish(self) -> None:
@@ -203,10 +193,10 @@ class _Joint:
             return
         self._ended, self.only = True, None
         if isinstance(self.text, ConcealedText):
-            for part, shown in zip(self._parts, self.text.finish_parts(self._begins), strict=True):
+            for part, shown in zip(self.parts, self.text.finish_parts(self.begins), strict=True):
                 part.add_tail(shown)
             return
-        last = self._parts[-1]
+        last = self.parts[-1]
         last.add_tail(self._share(self.text.finish(), to_end=True))
 
     def _share(self, out: str, to_end: bool) -> str:
@@ -214,18 +204,18 @@ class _Joint:
         if isinstance(self.text, ConcealedText):
             return out
         censor = self.text.censor
-        while len(self._parts) > 1:
-            begin, before = self._begins[1], out
+        while len(self.parts) > 1:
+            begin, before = self.begins[1], out
             if censor.released_to >= begin:
                 cut = max(len(out) - censor.released_behind(begin), 0)
                 before, out = out[:cut], out[cut:]
             else:
                 out = ""
             if before and to_end:
-                self._parts[0].add_tail(before)
+                self.parts[0].add_tail(before)
             elif before:
-                self._late.append((self._parts[0].key, before))
+                self._late.append((self.parts[0].key, before))
             if censor.released_to < begin:
                 return ""
-            del self._parts[0], self._begins[0]
+            del self.parts[0], self.begins[0]
         return out

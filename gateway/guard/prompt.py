@@ -219,13 +219,8 @@ def _guard_slots(slots: Iterable[TextSlot], counts: ChannelCounts) -> Guarding[C
             yield len(given) + STEP_OF_A_PASSING_TEXT
             continue
         text = _open(slot, counts)
-        pieces = []
-        for at in range(0, max(len(given), 1), MAX_STEP):
-            pieces.append(text.feed(given[at : at + MAX_STEP]))
-            yield min(len(given) - at, MAX_STEP) + STEP_OF_A_TEXT
-            if text.rule is not None:
-                return text.rule
-        shown = "".join([*pieces, text.finish()])
+        shown = yield from fed(text, given)
+        shown += text.finish() if text.rule is None else ""
         if text.rule is not None:
             return text.rule
         if shown == given or not counts.compiled.enforces:
@@ -237,6 +232,17 @@ def _guard_slots(slots: Iterable[TextSlot], counts: ChannelCounts) -> Guarding[C
     for holder, names in renamed.values():
         _rename(holder, names)
     return None
+
+
+def fed(text: GuardedText, given: str) -> Guarding[str]:
+    """Feed a text in steps, up to a block: what has come out of it."""
+    shown: list[str] = []
+    for at in range(0, max(len(given), 1), MAX_STEP):
+        shown.append(text.feed(given[at : at + MAX_STEP]))
+        yield min(len(given) - at, MAX_STEP) + STEP_OF_A_TEXT
+        if text.rule is not None:
+            break
+    return "".join(shown)
 
 
 def _guard_runs(
@@ -275,13 +281,9 @@ def _guard_joined(
             yield len(given) + STEP_OF_A_PASSING_TEXT
             continue
         parts[at] = part = joined.part(at)
-        pieces = []
-        for start in range(0, max(len(given), 1), MAX_STEP):
-            pieces.append(part.feed(given[start : start + MAX_STEP]))
-            yield min(len(given) - start, MAX_STEP) + STEP_OF_A_TEXT
-            if part.rule is not None:
-                return part.rule
-        shown.append("".join(pieces))
+        shown.append((yield from fed(part, given)))
+        if part.rule is not None:
+            return part.rule
     for at, late in joined.late:
         shown[at] += late
     for at, part in parts.items():

@@ -1,16 +1,13 @@
-"""An HTTP/1.1 client for long streamed responses, as an httpx2 transport. Depends on httpx2 and httptools only.
+"""An HTTP/1.1 client for long streamed responses. Depends on httpx2, whose exceptions it raises, and httptools only.
 
-    async with httpx2.AsyncClient(transport=HTTP1Transport()) as client:
-        async with client.stream("GET", url) as response: ...
-
-It offers pooled keep-alive connections with a bound and fair waiting, streamed request bodies, TLS, timeouts for
-connecting, writing, the first byte and each read, bounded heads and buffers, back-pressure to the socket, one retry of
-GET and HEAD on a stale connection, and errors by true cause. It has no HTTP/2, redirects, cookies or proxies.
+It offers pooled keep-alive connections with a bound and fair waiting, TLS, timeouts for connecting, writing, the first
+byte and each read, bounded heads and buffers, back-pressure to the socket, one retry of GET and HEAD on a stale
+connection, and errors by true cause. It has no HTTP/2, redirects, cookies or proxies, and sends no body in pieces.
 
 httpx2's own transport spends most of its time per read between layers. Here a read is one protocol callback, one parser
 call, and one future or (`ResponseStream.pump`) one call of the consumer; no read has a task, timer or lock of its own.
 
-    transport   the httpx2 interface, and one without its objects (`HTTP1Transport.send`): encodes requests
+    transport   encodes requests and sends them (`HTTP1Transport.send`)
     pool        connections by origin
     connection  a socket and its flow control
     exchange    one request and response on a connection: timeouts, failures, reuse
@@ -19,7 +16,7 @@ call, and one future or (`ResponseStream.pump`) one call of the consumer; no rea
 """
 
 from gateway.http1.connection import Origin
-from gateway.http1.pool import DescriptorsExhausted
+from gateway.http1.pool import DescriptorsExhausted, HandshakeFailed
 from gateway.http1.response import StreamLimits
 from gateway.http1.stream import Response, ResponseStream
 from gateway.http1.transport import HeadStart, HTTP1Transport, StaleConnection, origin_of
@@ -27,6 +24,7 @@ from gateway.http1.transport import HeadStart, HTTP1Transport, StaleConnection, 
 __all__ = [
     "DescriptorsExhausted",
     "HTTP1Transport",
+    "HandshakeFailed",
     "HeadStart",
     "Origin",
     "Response",

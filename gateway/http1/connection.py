@@ -6,7 +6,11 @@ import asyncio
 import errno
 import select
 from time import monotonic
-from typing import NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+if TYPE_CHECKING:
+    from gateway.http1.exchange import Exchange
+    from gateway.http1.pool import ConnectionPool
 
 
 class Origin(NamedTuple):
@@ -20,39 +24,17 @@ class Origin(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Owner(Protocol):
-    """The pool that a connection belongs to."""
-
-    def release(self, connection: Connection) -> None:
-        """The exchange is over and the connection may carry another."""
-
-    def discard(self, connection: Connection) -> None:
-        """The connection is closed; called once."""
-
-
-class ExchangeCallbacks(Protocol):
-    """The request and response in progress on a connection."""
-
-    def data_received(self, data: bytes) -> None:
-        """One socket read."""
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """The peer closed (`error` None) or the socket failed; nothing more comes."""
-
-    def write_resumed(self) -> None:
-        """Writing is no longer blocked."""
-
-
 class Connection(asyncio.Protocol):
-    """A socket and the exchange on it, if any. `transport` is None until it is connected.
+    """A socket and the exchange on it, if any. `transport` is None until it is connected. Its `owner` is told once that
+    it is closed.
 
-    It has 19 methods: six are asyncio's callbacks, most others forward to the transport if it is still there.
+    It has 18 methods: six are asyncio's callbacks, most others forward to the transport if it is still there.
     """
 
-    def __init__(self, origin: Origin, owner: Owner) -> None:
+    def __init__(self, origin: Origin, owner: ConnectionPool) -> None:
         self.origin = origin
         self.transport: asyncio.Transport | None = None
-        self.exchange: ExchangeCallbacks | None = None
+        self.exchange: Exchange | None = None
         self.closed = False
         self.reused = False
         self.idle_since = 0.0
@@ -63,7 +45,6 @@ class Connection(asyncio.Protocol):
         self.write_blocked = False
         self._stalled_since = 0.0
         self._unwritten = 0
-        self._drain_waiter: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from it
@@ -160,16 +141,8 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.write_blocked = False
-        if self._drain_waiter is not None and not self._drain_waiter.done():
-            self._drain_waiter.set_result(None)
         if self.exchange is not None:
-            self.exchange.write_resumed()
-
-    async def drain(self) -> None:
-        """Wait until writing is not blocked."""
-        if self.write_blocked:
-            self._drain_waiter = asyncio.get_running_loop().create_future()
-            await self._drain_waiter
+            self.exchange.waiting_since = monotonic()  # the response is waited for once the request is sent
 
     def write_stalled_since(self, now: float) -> float | None:
         """When the peer last accepted bytes, as of the last calls; None while writing is not blocked."""

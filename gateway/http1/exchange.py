@@ -8,8 +8,7 @@ once: in `_finish`, which returns the connection to the pool where it may be reu
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 
 import httpx2
@@ -43,43 +42,27 @@ class BodyQueue:
         return self.waiter is not None and not self.waiter.done()
 
 
-class ExchangeTimeouts:
-    """Read and write timeouts of an exchange, in seconds; the clock is the caller's. `limit` bounds the present wait.
-
-    One timer an exchange, not one a read: every `interval` seconds it checks how long the present wait has lasted.
-    """
-
-    __slots__ = ("interval", "limit", "read", "waiting_since", "write")
-
-    def __init__(self, timeouts: Mapping[str, float | None], now: float) -> None:
-        self.read = timeouts.get("read")
-        self.write = timeouts.get("write")
-        self.limit = timeouts.get("first_byte", self.read)
-        self.waiting_since = now
-        given = [t for t in (self.read, self.write, self.limit) if t is not None]
-        self.interval = max(min(given), 0.001) if given else None
-
-
 class Exchange:
     """Started by `send`; then `read_head`, and the body from `queue`. `stale`: lost before the response's first byte on
-    a connection that had been idle. `head_only` as in `ResponseParser`; errors refer to the `request`, if it is given.
+    a connection that had been idle. `head_only` as in `ResponseParser`. `limit` bounds, in seconds, the present wait
+    for the response, which has lasted since `waiting_since`; behind its first bytes it is `read_limit`.
+
+    One timer an exchange, not one a read: every `_interval` seconds it checks how long the present wait has lasted.
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        limits: StreamLimits,
-        timeouts: Mapping[str, float | None],
-        *,
-        head_only: bool,
-        request: httpx2.Request | None = None,
+        self, connection: Connection, limits: StreamLimits, timeouts: Mapping[str, float | None], *, head_only: bool
     ) -> None:
         loop = asyncio.get_running_loop()
         self.connection = connection
         self.queue = BodyQueue()
-        self.timeouts = ExchangeTimeouts(timeouts, monotonic())
+        self.read_limit = timeouts.get("read")
+        self.limit = timeouts.get("first_byte", self.read_limit)
+        self.waiting_since = monotonic()
+        self._write_limit = timeouts.get("write")
+        given = [t for t in (self.read_limit, self._write_limit, self.limit) if t is not None]
+        self._interval = max(min(given), 0.001) if given else 0.0
         self.stale = False
-        self._request = request
         self._limits = limits
         self._head_only = head_only
         self._parser = ResponseParser(limits, self.queue.parts, head_only=head_only)
@@ -87,33 +70,14 @@ class Exchange:
         self._framing_size: int | None = None
         self._between_chunks = False  # and everything before has been consumed
         self._keep_alive = True
-        self._sender: asyncio.Task[None] | None = None
         self._call_later = loop.call_later
-        interval = self.timeouts.interval
-        self._timer = None if interval is None else loop.call_later(interval, self._check_timeouts)
+        self._timer = loop.call_later(self._interval, self._check_timeouts) if self._interval else None
         connection.exchange = self
 
-    def send(self, pieces: Iterable[bytes], rest: AsyncGenerator[bytes, None] | None, *, keep_alive: bool) -> None:
-        """Write `pieces` now, and `rest` as it comes, while the response is being read."""
-        self._keep_alive = keep_alive
+    def send(self, pieces: Iterable[bytes]) -> None:
+        """Write the request; the response is read meanwhile."""
         for piece in pieces:
             self.connection.write(piece)
-        if rest is not None and not self.queue.ended:
-            self._sender = asyncio.create_task(self._send_rest(rest))
-
-    async def _send_rest(self, rest: AsyncGenerator[bytes, None]) -> None:
-        try:
-            async with contextlib.aclosing(rest):
-                async for piece in rest:
-                    self.connection.write(piece)
-                    await self.connection.drain()
-        except Exception as error:
-            # The caller's own stream failed: waiting for the response raises that error.
-            self._sender = None
-            self.fail(error)
-        else:
-            self._sender = None
-            self.write_resumed()
 
     async def read_head(self) -> ResponseHead:
         """Wait for the final response head; raises what iterating the `ResponseStream` raises."""
@@ -135,14 +99,11 @@ class Exchange:
 
     # The connection's callbacks.
 
-    def write_resumed(self) -> None:
-        self.timeouts.waiting_since = monotonic()  # the response is waited for once the request is sent
-
     def data_received(self, data: bytes) -> None:
         parser, queue = self._parser, self.queue
         if self._between_chunks:
             if queue.taker is not None:
-                self.timeouts.waiting_since = monotonic()
+                self.waiting_since = monotonic()
                 rest = queue.taker(data)
                 if rest is None:
                     return
@@ -166,7 +127,7 @@ class Exchange:
                 item = parts[0] if len(parts) == 1 else b"".join(parts)
                 parts.clear()
                 if consumer(item):
-                    self.timeouts.waiting_since = monotonic()
+                    self.waiting_since = monotonic()
                     self._between_chunks = parser.is_between_chunks(data)
                     return
                 parts.append(item)
@@ -174,7 +135,7 @@ class Exchange:
             if queue.size > self._limits.unread:
                 self.connection.pause_reading()
         else:
-            self.timeouts.waiting_since = monotonic()
+            self.waiting_since = monotonic()
             if self._framing_size is not None:
                 self._framing_size += len(data)
                 if self._framing_size > self._limits.head:
@@ -186,6 +147,7 @@ class Exchange:
             waiter.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
+        """The peer closed (`error` None) or the socket failed; nothing more comes."""
         if error is None and self._parser.head is not None and self._parser.ends_at_eof:
             self._keep_alive = False
             self._finish()
@@ -202,21 +164,19 @@ class Exchange:
         if error is None:
             return self._remote_error(f"connection closed {where}")
         reason = getattr(error, "strerror", None) or type(error).__name__
-        unsent = self._sender is not None or self.connection.write_blocked
-        if unanswered and (unsent or isinstance(error, BrokenPipeError)):
+        if unanswered and (self.connection.write_blocked or isinstance(error, BrokenPipeError)):
             what = f"{self.connection.origin}: connection lost while the request was being sent: {reason}"
-            return httpx2.WriteError(what, request=self._request)
-        return httpx2.ReadError(f"{self.connection.origin}: connection lost {where}: {reason}", request=self._request)
+            return httpx2.WriteError(what)
+        return httpx2.ReadError(f"{self.connection.origin}: connection lost {where}: {reason}")
 
     def _remote_error(self, what: str) -> httpx2.RemoteProtocolError:
-        return httpx2.RemoteProtocolError(f"{self.connection.origin}: {what}", request=self._request)
+        return httpx2.RemoteProtocolError(f"{self.connection.origin}: {what}")
 
     def _finish(self) -> None:
         if self._head_only and self.queue.parts:
             self.queue.parts.clear()
             self._keep_alive = False
-        keep_alive = self._keep_alive and self._parser.keep_alive
-        reusable = keep_alive and self._sender is None and self.connection.all_written
+        reusable = self._keep_alive and self._parser.keep_alive and self.connection.all_written
         self._end()
         if reusable:
             self.connection.release()
@@ -228,24 +188,19 @@ class Exchange:
         self._parser.close()
         if self._timer is not None:
             self._timer.cancel()
-        if self._sender is not None:
-            self._sender.cancel()
 
     def _check_timeouts(self) -> None:
-        timeouts, now = self.timeouts, monotonic()
-        assert timeouts.interval is not None
+        now = monotonic()
         stalled_since = self.connection.write_stalled_since(now)
         if stalled_since is not None:
-            limit, since = timeouts.write, stalled_since
+            limit, since = self._write_limit, stalled_since
         else:
-            waiting = self._sender is None and self.queue.awaited
-            limit, since = timeouts.limit if waiting else None, timeouts.waiting_since
-        left = timeouts.interval if limit is None else since + limit - now
+            limit, since = self.limit if self.queue.awaited else None, self.waiting_since
+        left = self._interval if limit is None else since + limit - now
         origin = self.connection.origin
         if left > 0:
-            self._timer = self._call_later(min(left, timeouts.interval), self._check_timeouts)
+            self._timer = self._call_later(min(left, self._interval), self._check_timeouts)
         elif stalled_since is not None:
-            what = f"{origin}: took no bytes of the request for {limit:g} seconds"
-            self.fail(httpx2.WriteTimeout(what, request=self._request))
+            self.fail(httpx2.WriteTimeout(f"{origin}: took no bytes of the request for {limit:g} seconds"))
         else:
-            self.fail(httpx2.ReadTimeout(f"{origin}: sent nothing for {limit:g} seconds", request=self._request))
+            self.fail(httpx2.ReadTimeout(f"{origin}: sent nothing for {limit:g} seconds"))

@@ -24,6 +24,10 @@ class DescriptorsExhausted(httpx2.ConnectError):
     """No descriptor or memory was left for a connection; it says nothing about the server."""
 
 
+class HandshakeFailed(httpx2.ConnectError):
+    """The peer hung up, or failed, while TLS was agreed on."""
+
+
 @dataclass(slots=True, eq=False)
 class _Waiter:
     origin: Origin
@@ -49,27 +53,26 @@ class ConnectionPool:
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def acquire(
-        self, request: httpx2.Request | None, origin: Origin, timeouts: Mapping[str, float | None], *, reuse: bool
-    ) -> Connection:
+    async def acquire(self, origin: Origin, timeouts: Mapping[str, float | None], *, reuse: bool) -> Connection:
         """A connected connection: where `reuse` allows, the idle one that was used last.
 
         Raises `httpx2.PoolTimeout`, `httpx2.ConnectTimeout`, `httpx2.ConnectError`, `DescriptorsExhausted`.
         """
         if self._closed:
-            raise _closed_error(request, origin)
+            raise _closed_error(origin)
         connection = (self._pop_idle(origin) if reuse else None) or self._new_if_allowed(origin)
         if connection is None:
-            connection = await self._wait(request, origin, timeouts, reuse=reuse)
+            connection = await self._wait(origin, timeouts, reuse=reuse)
         if connection.transport is None:
             try:
-                await self._connect(connection, request, timeouts.get("connect"))
+                await self._connect(connection, timeouts.get("connect"))
             except BaseException:
                 connection.abort()
                 raise
         return connection
 
     def release(self, connection: Connection) -> None:
+        """The exchange is over and the connection may carry another."""
         waiter = self._first_waiter()
         if waiter is None:
             self._park(connection)
@@ -117,9 +120,7 @@ class ConnectionPool:
             oldest.abort()
         return self._new(origin)
 
-    async def _wait(
-        self, request: httpx2.Request | None, origin: Origin, timeouts: Mapping[str, float | None], *, reuse: bool
-    ) -> Connection:
+    async def _wait(self, origin: Origin, timeouts: Mapping[str, float | None], *, reuse: bool) -> Connection:
         limit = timeouts.get("pool")
         limit = timeouts.get("connect") if limit is None else limit
         waiter = _Waiter(origin, reuse, asyncio.get_running_loop().create_future())
@@ -132,17 +133,17 @@ class ConnectionPool:
             if not isinstance(error, TimeoutError):
                 raise
             what = f"{origin}: all {self._max_connections} connections stayed in use for {limit:g} seconds"
-            raise httpx2.PoolTimeout(what, request=request) from error
+            raise httpx2.PoolTimeout(what) from error
         if connection.transport is not None and not connection.quiet:
             connection.abort()
         if connection.closed:
             if self._closed:
-                raise _closed_error(request, origin)
+                raise _closed_error(origin)
             # The peer closed it between the grant and this task's turn: its place is free again.
-            return self._new_if_allowed(origin) or await self._wait(request, origin, timeouts, reuse=reuse)
+            return self._new_if_allowed(origin) or await self._wait(origin, timeouts, reuse=reuse)
         return connection
 
-    async def _connect(self, connection: Connection, request: httpx2.Request | None, limit: float | None) -> None:
+    async def _connect(self, connection: Connection, limit: float | None) -> None:
         """Connect, TLS included, within `limit` seconds."""
         host, secure = connection.origin.host, connection.origin.scheme == "https"
         connecting = asyncio.timeout(limit)
@@ -158,15 +159,14 @@ class ConnectionPool:
                 )
         except (OSError, UnicodeError) as error:
             if self._closed:
-                raise _closed_error(request, connection.origin) from error
-            raise _connect_error(error, connection.origin, request, limit) from error
+                raise _closed_error(connection.origin) from error
+            raise _connect_error(error, connection.origin, limit) from error
         finally:
             self._connecting.discard(connecting)
         if self._closed:
-            raise _closed_error(request, connection.origin)
+            raise _closed_error(connection.origin)
         if connection.closed:
-            what = f"{connection.origin}: connection closed as soon as it was made"
-            raise httpx2.ConnectError(what, request=request)
+            raise httpx2.ConnectError(f"{connection.origin}: connection closed as soon as it was made")
 
     def _first_waiter(self) -> _Waiter | None:
         """The first that still waits; those that gave up are dropped."""
@@ -213,28 +213,25 @@ class ConnectionPool:
             connection.abort()
 
 
-def _connect_error(
-    error: Exception, origin: Origin, request: httpx2.Request | None, limit: float | None
-) -> httpx2.TransportError:
+def _connect_error(error: Exception, origin: Origin, limit: float | None) -> httpx2.TransportError:
     """The cause by name. The order matters: all of these are `OSError`s."""
     if isinstance(error, TimeoutError):
         within = "" if limit is None else f" within {limit:g} seconds"
-        return httpx2.ConnectTimeout(f"{origin}: not connected{within}", request=request)
+        return httpx2.ConnectTimeout(f"{origin}: not connected{within}")
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if getattr(error, "errno", None) in _SHORTAGE or (isinstance(error, socket.gaierror) and not _descriptors_left()):
-        return DescriptorsExhausted(f"{origin}: no descriptor is left for a connection", request=request)
+        return DescriptorsExhausted(f"{origin}: no descriptor is left for a connection")
     if isinstance(error, socket.gaierror | UnicodeError):
-        return httpx2.ConnectError(f"{origin}: the host's name cannot be resolved: {reason}", request=request)
+        return httpx2.ConnectError(f"{origin}: the host's name cannot be resolved: {reason}")
     if isinstance(error, ssl.SSLCertVerificationError):
-        what = f"{origin}: TLS certificate not accepted: {error.verify_message}"
-        return httpx2.ConnectError(what, request=request)
+        return httpx2.ConnectError(f"{origin}: TLS certificate not accepted: {error.verify_message}")
     # create_connection reports a peer that hangs up during the handshake as a reset or an abort.
     in_handshake = isinstance(error, ssl.SSLError | ConnectionResetError | ConnectionAbortedError)
     if in_handshake and origin.scheme == "https":
-        return httpx2.ConnectError(f"{origin}: TLS handshake failed: {reason}", request=request)
+        return HandshakeFailed(f"{origin}: TLS handshake failed: {reason}")
     if isinstance(error, ConnectionRefusedError):
-        return httpx2.ConnectError(f"{origin}: connection refused", request=request)
-    return httpx2.ConnectError(f"{origin}: cannot connect: {reason}", request=request)
+        return httpx2.ConnectError(f"{origin}: connection refused")
+    return httpx2.ConnectError(f"{origin}: cannot connect: {reason}")
 
 
 def _descriptors_left() -> bool:
@@ -246,5 +243,5 @@ def _descriptors_left() -> bool:
     return True
 
 
-def _closed_error(request: httpx2.Request | None, origin: Origin) -> httpx2.ConnectError:
-    return httpx2.ConnectError(f"{origin}: the transport is closed; make a new one", request=request)
+def _closed_error(origin: Origin) -> httpx2.ConnectError:
+    return httpx2.ConnectError(f"{origin}: the transport is closed; make a new one")

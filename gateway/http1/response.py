@@ -21,11 +21,9 @@ class StreamLimits:
 
 
 class ResponseHead(Struct, frozen=True):
-    """`headers` as they came, in order; `http_version` is like `b"HTTP/1.1"`."""
+    """`headers` as they came, in order."""
 
     status: int
-    reason: bytes
-    http_version: bytes
     headers: list[tuple[bytes, bytes]]
 
 
@@ -62,7 +60,6 @@ class ResponseParser:
         self.on_chunk_header = self._between.clear
         self._limits = limits
         self._head_only = head_only
-        self._reason = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._parser = httptools.HttpResponseParser(self)
         self.feed: Callable[[bytes], None] = self._feed_head  # once the head is complete, the parser's own method
@@ -104,11 +101,7 @@ class ResponseParser:
     def on_message_begin(self) -> None:
         if self.complete:
             raise _SurplusData
-        self._reason = b""
         self._headers = []
-
-    def on_status(self, reason: bytes) -> None:
-        self._reason += reason
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.head is None:  # else a trailer, which must not become a header
@@ -122,8 +115,7 @@ class ResponseParser:
         if status < 200:
             return
         self.keep_alive = parser.should_keep_alive()
-        version = b"HTTP/" + parser.get_http_version().encode("ascii")
-        self.head = ResponseHead(status, self._reason, version, self._headers)
+        self.head = ResponseHead(status, self._headers)
         # The parser does not know the request's method; every other response without a body it completes by itself.
         self.complete = self._head_only
         self.feed = parser.feed_data

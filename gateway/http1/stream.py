@@ -25,7 +25,6 @@ class ResponseStream(httpx2.AsyncByteStream):
         self._exchange = exchange
         self._queue = exchange.queue
         self._parts = exchange.queue.parts
-        self._timeouts = exchange.timeouts
         self._connection = exchange.connection
         self._create_future = asyncio.get_running_loop().create_future
 
@@ -33,18 +32,18 @@ class ResponseStream(httpx2.AsyncByteStream):
         return self
 
     async def __anext__(self) -> bytes:
-        queue, timeouts, parts = self._queue, self._timeouts, self._parts
+        queue, exchange, parts = self._queue, self._exchange, self._parts
         while not parts:
             if queue.ended:
                 if queue.failure is not None:
                     raise queue.failure
                 raise StopAsyncIteration
-            timeouts.waiting_since = monotonic()
+            exchange.waiting_since = monotonic()
             queue.waiter = waiter = self._create_future()
             await waiter
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
-        timeouts.limit = timeouts.read
+        exchange.limit = exchange.read_limit
         queue.size = 0
         # An item is everything queued, so the low-water mark is the empty queue.
         if self._connection.reading_paused and not queue.ended:
@@ -71,7 +70,7 @@ class ResponseStream(httpx2.AsyncByteStream):
         if queue.parts or queue.ended:
             return
         queue.consumer, queue.taker = consumer, taker
-        self._timeouts.waiting_since = monotonic()
+        self._exchange.waiting_since = monotonic()
         queue.waiter = waiter = self._create_future()
         try:
             await waiter

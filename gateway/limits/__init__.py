@@ -1,7 +1,6 @@
 """Limits for each client key: requests a minute, tokens a minute, streams at the same time.
 
-    bucket      one token bucket, pure
-    usage       a key's buckets and streams, and the decision about a request, pure
+    usage       token buckets, a key's buckets and streams, and the decision about a request, pure
     decision    the decision, its headers, and the protocol of limiters
     memory      limits of one process
     shared      of the worker processes of one gateway, in a directory

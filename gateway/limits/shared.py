@@ -7,18 +7,17 @@ import fcntl
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
 from gateway.files import open_private, private_folder
-from gateway.limits.bucket import FULL, Bucket
 from gateway.limits.decision import Decision
 from gateway.limits.memory import MemoryLimiter
-from gateway.limits.usage import UNLIMITED, KeyUsage, decide, is_limited
+from gateway.limits.usage import UNLIMITED, Bucket, KeyUsage, decide, is_limited
 from gateway.policy.model import ClientKey
 
 WORKERS = 256
@@ -32,30 +31,22 @@ _Result = TypeVar("_Result")
 _RECORD = struct.Struct(f"<4d{WORKERS}I")
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
-    requests: Bucket
-    tokens: Bucket
-    streams: tuple[int, ...]
+def read_record(file: int) -> tuple[KeyUsage, list[int]]:
+    """The usage, and the open streams of every worker. A file that is new, or not of this size, means a key that was
+    never seen."""
+    stored = os.pread(file, _RECORD.size + 1, 0)
+    if len(stored) != _RECORD.size:
+        return KeyUsage(), [0] * WORKERS
+    requests, requests_at, tokens, tokens_at, *streams = _RECORD.unpack(stored)
+    return KeyUsage(Bucket(requests, requests_at), Bucket(tokens, tokens_at), sum(streams)), streams
 
-    @staticmethod
-    def read(file: int) -> _Record:
-        """A file that is new, or not of this size, means a key that was never seen."""
-        stored = os.pread(file, _RECORD.size + 1, 0)
-        if len(stored) != _RECORD.size:
-            return _Record(FULL, FULL, (0,) * WORKERS)
-        requests, requests_at, tokens, tokens_at, *streams = _RECORD.unpack(stored)
-        return _Record(Bucket(requests, requests_at), Bucket(tokens, tokens_at), tuple(streams))
 
-    def write(self, file: int) -> None:
-        """Raises `OSError`, also where the disk took only a part."""
-        requests, tokens = self.requests, self.tokens
-        packed = _RECORD.pack(requests.level, requests.at, tokens.level, tokens.at, *self.streams)
-        if os.pwrite(file, packed, 0) != len(packed):
-            raise OSError("the record was only partly written; is the disk full?")
-
-    def with_streams(self, worker: int, count: int) -> _Record:
-        return replace(self, streams=(*self.streams[:worker], count, *self.streams[worker + 1 :]))
+def write_record(file: int, usage: KeyUsage, streams: Sequence[int]) -> None:
+    """Raises `OSError`, also where the disk took only a part."""
+    requests, tokens = usage.requests, usage.tokens
+    packed = _RECORD.pack(requests.level, requests.at, tokens.level, tokens.at, *streams)
+    if os.pwrite(file, packed, 0) != len(packed):
+        raise OSError("the record was only partly written; is the disk full?")
 
 
 class SharedLimiter:
@@ -105,29 +96,26 @@ class SharedLimiter:
 
     def _reserve(self, key: ClientKey, tokens: int) -> Decision:
         with _locked(self._path(key)) as file:
-            record = _Record.read(file)
+            usage, streams = self._read(file, key)
             now = time.monotonic()
-            usage = self._usage(record, key)
             decision = decide(key, usage.remaining(key, now), tokens)
             used = {"requests": 1, "tokens": tokens} if decision.admitted else {}
-            self._write(file, record, usage.changed(key, now, **used), self._own.open_streams(key) + decision.admitted)
+            streams[self._worker] += decision.admitted
+            write_record(file, usage.changed(key, now, **used), streams)
             if decision.admitted:
                 self._own.charge(key, tokens)
             return decision
 
     def _release(self, key: ClientKey, correction: int) -> None:
         with _locked(self._path(key)) as file:
-            record = _Record.read(file)
-            usage = self._usage(record, key).changed(key, time.monotonic(), tokens=correction)
-            self._write(file, record, usage, self._own.open_streams(key))
+            usage, streams = self._read(file, key)
+            write_record(file, usage.changed(key, time.monotonic(), tokens=correction), streams)
 
-    def _usage(self, record: _Record, key: ClientKey) -> KeyUsage:
+    def _read(self, file: int, key: ClientKey) -> tuple[KeyUsage, list[int]]:
         """This process counts its own streams: the file may lack some, after a failure to write it."""
-        others = sum(record.streams) - record.streams[self._worker]
-        return KeyUsage(record.requests, record.tokens, others + self._own.open_streams(key))
-
-    def _write(self, file: int, record: _Record, usage: KeyUsage, streams: int) -> None:
-        _Record(usage.requests, usage.tokens, record.streams).with_streams(self._worker, streams).write(file)
+        usage, streams = read_record(file)
+        streams[self._worker] = self._own.open_streams(key)
+        return replace(usage, streams=sum(streams)), streams
 
     def _path(self, key: ClientKey) -> Path:
         return self._directory / f"{sha256(key.name.encode()).hexdigest()[:32]}{_SUFFIX}"
@@ -137,7 +125,9 @@ class SharedLimiter:
         while True:
             try:
                 with _locked(path) as file:
-                    return _Record.read(file).with_streams(self._worker, 0).write(file)
+                    usage, streams = read_record(file)
+                    streams[self._worker] = 0
+                    return write_record(file, usage, streams)
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise

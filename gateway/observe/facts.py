@@ -5,6 +5,7 @@ Those that every request has are structs, which are made in a fraction of the ti
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from msgspec import Struct
@@ -35,24 +36,8 @@ class MatchCount:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class RestoredCount:
-    """How many placeholders of an answer's channel were replaced by the prompt's values."""
-
-    channel: str
-    count: int
-
-
 # Outcomes of an answer under a constraint: in its language, outside it, or cut short in a prefix of one of its texts.
 HELD, LEFT, UNFINISHED = "held", "left", "unfinished"
-
-
-@dataclass(frozen=True, slots=True)
-class ConstraintCount:
-    """How many choices of an answer had this `outcome`, one of the three above, under the policy's constraint."""
-
-    outcome: str
-    count: int
 
 
 class HistogramCounts(Struct, frozen=True):
@@ -64,14 +49,16 @@ class HistogramCounts(Struct, frozen=True):
 
 
 class TextScanned(Struct, frozen=True):
-    """The guard's counts for one prompt or one answer. `held` is in characters, `hold` in seconds."""
+    """The guard's counts for one prompt or one answer. `restored`: by channel, how many placeholders were replaced by
+    the prompt's values. `constraints`: by outcome, one of the three above, how many choices had it under the policy's
+    constraint. `held` is in characters, `hold` in seconds."""
 
     policy: str
     direction: str
     channels: tuple[ChannelCount, ...] = ()
     matches: tuple[MatchCount, ...] = ()
-    restored: tuple[RestoredCount, ...] = ()
-    constraints: tuple[ConstraintCount, ...] = ()
+    restored: Mapping[str, int] = {}
+    constraints: Mapping[str, int] = {}
     overflows: int = 0
     unknown_events: int = 0
     blocked_by: str | None = None

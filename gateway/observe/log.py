@@ -73,6 +73,9 @@ def _one_line(value: Any) -> str:
     return text if text.isprintable() else repr(text)
 
 
+_UNCHANGED = ("request_id", "path", "status", "outcome", "stream", "route", "policy", "upstream", "model", "key")
+
+
 def request_fields(fact: RequestFinished) -> dict[str, Any]:
     """The fields of a request's line: sums and names, no text."""
     matches: dict[str, int] = {}
@@ -89,16 +92,7 @@ def request_fields(fact: RequestFinished) -> dict[str, Any]:
             if count.missing:
                 uncovered.append(count.channel)
     fields: dict[str, Any] = {
-        "request_id": fact.request_id,
-        "path": fact.path,
-        "status": fact.status,
-        "outcome": fact.outcome,
-        "stream": fact.stream,
-        "route": fact.route,
-        "policy": fact.policy,
-        "upstream": fact.upstream,
-        "model": fact.model,
-        "key": fact.key,
+        **{name: getattr(fact, name) for name in _UNCHANGED},
         "duration_ms": round(fact.duration * 1000, 3),
         "ttft_ms": None if fact.ttft is None else round(fact.ttft * 1000, 3),
         "matches": matches,
@@ -110,7 +104,7 @@ def request_fields(fact: RequestFinished) -> dict[str, Any]:
     }
     if fact.tokens is not None:
         fields["prompt_tokens"], fields["completion_tokens"] = fact.tokens
-    constraints = {each.outcome: each.count for text in fact.scanned for each in text.constraints}
+    constraints = {outcome: count for text in fact.scanned for outcome, count in text.constraints.items()}
     if constraints:
         fields["constraints"] = constraints
     if fact.rollbacks:
@@ -128,5 +122,5 @@ def outcome_of(scanned: tuple[TextScanned, ...]) -> str:
             return "blocked"
         if text.matches:
             actions.update([match.action for match in text.matches])
-        left = left or (bool(text.constraints) and any(each.outcome == LEFT for each in text.constraints))
+        left = left or LEFT in text.constraints
     return "redacted" if actions & {"redact", "pseudonymize"} else "flagged" if actions or left else "ok"

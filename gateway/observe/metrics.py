@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypeAlias, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
 from prometheus_client.metrics_core import Metric
@@ -16,23 +16,11 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 from prometheus_client.registry import Collector
 from prometheus_client.values import MultiProcessValue
 
-from gateway.observe.facts import (
-    TAKEN_BACK,
-    AcceptFailed,
-    Fact,
-    GuardFailed,
-    HistogramCounts,
-    JournalDropped,
-    Limited,
-    MaskJudged,
-    Reloaded,
-    RequestFinished,
-    Retried,
-    RolledBack,
-    TextScanned,
-    UpstreamFailed,
-)
+from gateway.observe import facts
 
+K = TypeVar("K")
+V = TypeVar("V")
+Add: TypeAlias = Callable[[float], None]
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 UPSTREAM_UP, MASK_IN_FORCE = "portcullis_upstream_up", "portcullis_mask_in_force"
@@ -51,10 +39,7 @@ COUNTERS = {
     "forwarded_chars": ("Characters forwarded as they were.", "channel"),
     "replaced_chars": ("Characters that a replacement stands for.", "channel"),
     "withheld_chars": ("Characters scanned and never sent.", "channel"),
-    "coverage_errors": (
-        "Texts whose scanned characters were not all forwarded, replaced or withheld.",
-        "channel",
-    ),
+    "coverage_errors": ("Texts whose scanned characters were not all forwarded, replaced or withheld.", "channel"),
     "overflows": ("Starts that left the live text because max_hold was reached.", "policy"),
     "unknown_events": ("Events or fields of a shape that no dialect knows.", "path"),
     "upstream_errors": ("Failed upstream calls.", "upstream", "kind"),
@@ -78,11 +63,7 @@ BOUNDS = {"overhead_seconds": OVERHEAD_BOUNDS, "ttft_seconds": TTFT_BOUNDS}
 GAUGES: dict[str, tuple[str, tuple[str, ...], Literal["livesum", "livemin"]]] = {
     "portcullis_streams_active": ("Requests in flight.", (), "livesum"),
     UPSTREAM_UP: ("Does the upstream answer its probes, and is it not ejected?", ("upstream",), "livemin"),
-    MASK_IN_FORCE: (
-        "Has a probe found the policy's mask in force at the upstream?",
-        ("upstream", "policy"),
-        "livemin",
-    ),
+    MASK_IN_FORCE: ("Has a probe found the policy's mask in force at the upstream?", ("upstream", "policy"), "livemin"),
 }
 
 
@@ -92,7 +73,7 @@ class _Histogram(Histogram):
 
     _known: tuple[float, ...] | None = None  # bounds that were compared with its own
 
-    def add(self, observed: HistogramCounts) -> None:
+    def add(self, observed: facts.HistogramCounts) -> None:
         """Raises ValueError for other bounds than the histogram's."""
         if observed.bounds is not self._known and (*observed.bounds, float("inf")) != tuple(self._upper_bounds):
             raise ValueError(f"{self._name}: the distribution has other bounds")
@@ -108,8 +89,8 @@ def metrics_problem() -> str | None:
     try:
         metrics = Metrics((1.0,), (1.0,))
         metrics.set_streams(3)
-        metrics.record(Retried("u", ""))
-        metrics.record(TextScanned("p", "output", held=HistogramCounts((1.0,), (2, 1), 4.0)))
+        metrics.record(facts.Retried("u", ""))
+        metrics.record(facts.TextScanned("p", "output", held=facts.HistogramCounts((1.0,), (2, 1), 4.0)))
         shown = metrics.exposition().decode().splitlines()
     except Exception as error:
         return f"{type(error).__name__}: {error}"
@@ -164,6 +145,18 @@ class _AllWorkers(Collector):
             yield family
 
 
+class _Made(dict[K, V]):
+    """What adds to counters, made when it is first asked for: to find a counter takes longer than to count, and its own
+    method, for which the value is checked again, twice as long."""
+
+    def __init__(self, make: Callable[[K], V]) -> None:
+        self._make = make
+
+    def __missing__(self, key: K) -> V:
+        made = self[key] = self._make(key)
+        return made
+
+
 class Metrics:
     """The metrics, in a registry of their own. `record` takes facts; the gauges are set by the code that owns the
     state. With `shared`, `exposition` shows the sums over all workers."""
@@ -180,12 +173,10 @@ class Metrics:
             name: Counter(f"portcullis_{name}", documentation, labels, registry=registry)
             for name, (documentation, *labels) in COUNTERS.items()
         }
-        # What adds to each counter, by its name and labels: to find one takes longer than to count, and the counter's
-        # own method, for which the value is checked again, twice as long.
-        self._series: dict[tuple[str, ...], Callable[[float], None]] = {}
-        self._chars: dict[str, tuple[Callable[[float], None], ...]] = {}  # those of characters, by channel
-        self._tokens: dict[str, tuple[Callable[[float], None], ...]] = {}  # those of tokens, by route
-        self._requests: dict[tuple[Any, ...], tuple[Callable[[float], None], ...]] = {}  # of a request, by its labels
+        self._adding = _Made(self._add_to)  # by the counter's name and labels
+        self._chars = _Made(self._add_chars)  # by channel
+        self._tokens = _Made(self._add_tokens)  # by route
+        self._requests = _Made(self._add_request)  # by the labels of a request
         bounds = {"held_chars": held_bounds, "hold_seconds": hold_bounds, **BOUNDS}
         self._histograms = {
             name: _Histogram(f"portcullis_{name}", documentation, buckets=bounds[name], registry=registry)
@@ -211,56 +202,45 @@ class Metrics:
             with contextlib.suppress(KeyError):
                 gauge.remove(*labels)
 
-    def record(self, fact: Fact) -> None:
+    def record(self, fact: facts.Fact) -> None:
         """Count a fact. Raises ValueError for a histogram with other bounds than this one's."""
         match fact:
-            case RequestFinished():
+            case facts.RequestFinished():
                 self._record_request(fact)
-            case TextScanned():
+            case facts.TextScanned():
                 self._record_text(fact)
-            case UpstreamFailed(upstream, kind):
+            case facts.UpstreamFailed(upstream, kind):
                 self._count("upstream_errors", upstream, kind)
-            case GuardFailed(policy, _):
+            case facts.GuardFailed(policy, _):
                 self._count("guard_failures", policy)
-            case Reloaded(outcome):
+            case facts.Reloaded(outcome):
                 self._count("config_reloads", outcome)
-            case Retried(upstream, _):
+            case facts.Retried(upstream, _):
                 self._count("retries", upstream)
-            case Limited(key, reason):
+            case facts.Limited(key, reason):
                 self._count("limited", key, reason)
-            case RolledBack(policy, rule, outcome):
+            case facts.RolledBack(policy, rule, outcome):
                 self._count("rollbacks", policy, outcome)
-                if rule is not None and outcome in TAKEN_BACK:
+                if rule is not None and outcome in facts.TAKEN_BACK:
                     self._count("matches", policy, rule, "rollback", "content")
-            case MaskJudged(upstream, policy, state):
+            case facts.MaskJudged(upstream, policy, state):
                 self.mask_in_force.labels(upstream, policy).set(state == "in force")
-            case AcceptFailed(reason):
+            case facts.AcceptFailed(reason):
                 self._count("accept_failures", reason)
-            case JournalDropped(count):
+            case facts.JournalDropped(count):
                 self._counters["journal_dropped"].inc(count)
 
     def _count(self, *series: str, by: int = 1) -> None:
         """Add to one of the counters, given by its name and its labels."""
-        add = self._series.get(series) or self._adding(series)
+        add = self._adding[series]  # shown from now on
         if by:
             add(by)
 
-    def _adding(self, series: tuple[str, ...]) -> Callable[[float], None]:
-        """A function that adds to a counter, which is exposed from now on."""
-        add = self._series.get(series)
-        if add is None:
-            name, *labels = series
-            add = self._series[series] = self._counters[name].labels(*labels)._value.inc
-        return add
-
-    def _record_request(self, fact: RequestFinished) -> None:
-        asked = (fact.path, fact.route, fact.policy, fact.status, fact.key)
-        for add in self._requests.get(asked) or self._requests_of(*asked):
+    def _record_request(self, fact: facts.RequestFinished) -> None:
+        for add in self._requests[fact.path, fact.route, fact.policy, fact.status, fact.key]:
             add(1)
         if fact.tokens is not None:
-            for add, count in zip(
-                self._tokens.get(fact.route) or self._tokens_of(fact.route), fact.tokens, strict=True
-            ):
+            for add, count in zip(self._tokens[fact.route], fact.tokens, strict=True):
                 add(count)
         if fact.ttft is not None:
             self._histograms["ttft_seconds"].observe(fact.ttft)
@@ -270,9 +250,9 @@ class Metrics:
             if text.unknown_events:
                 self._count("unknown_events", fact.path, by=text.unknown_events)
 
-    def _record_text(self, fact: TextScanned) -> None:
+    def _record_text(self, fact: facts.TextScanned) -> None:
         for count in fact.channels:
-            scanned, forwarded, replaced, withheld = self._chars.get(count.channel) or self._chars_of(count.channel)
+            scanned, forwarded, replaced, withheld = self._chars[count.channel]
             scanned(count.scanned)
             if count.forwarded > 0:
                 forwarded(count.forwarded)
@@ -284,33 +264,32 @@ class Metrics:
                 self._count("coverage_errors", count.channel)
         for match in fact.matches:
             self._count("matches", fact.policy, match.rule, match.action, match.channel, by=match.count)
-        for restored in fact.restored:
-            self._count("restored", fact.policy, restored.channel, by=restored.count)
-        for constraint in fact.constraints:
-            self._count("constraints", fact.policy, constraint.outcome, by=constraint.count)
+        for channel, placeholders in fact.restored.items():
+            self._count("restored", fact.policy, channel, by=placeholders)
+        for outcome, choices in fact.constraints.items():
+            self._count("constraints", fact.policy, outcome, by=choices)
         if fact.overflows:
             self._count("overflows", fact.policy, by=fact.overflows)
         for name, observed in (("held_chars", fact.held), ("hold_seconds", fact.hold)):
             if observed is not None:
                 self._histograms[name].add(observed)
 
-    def _requests_of(
-        self, path: str, route: str, policy: str, status: int, key: str | None
-    ) -> tuple[Callable[[float], None], ...]:
-        series: list[tuple[str, ...]] = [("requests", path, route, policy, str(status))]
-        if key is not None:
-            series.append(("key_requests", key, str(status)))
-        self._requests[path, route, policy, status, key] = adding = tuple(map(self._adding, series))
-        return adding
+    def _add_to(self, series: tuple[str, ...]) -> Add:
+        name, *labels = series
+        add: Add = self._counters[name].labels(*labels)._value.inc
+        return add
 
-    def _tokens_of(self, route: str) -> tuple[Callable[[float], None], ...]:
-        self._tokens[route] = adding = tuple(self._adding(("tokens", route, kind)) for kind in TOKEN_KINDS)
-        return adding
+    def _add_request(self, labels: tuple[str, str, str, int, str | None]) -> list[Add]:
+        path, route, policy, status, key = labels
+        of_key = [] if key is None else [self._adding["key_requests", key, str(status)]]
+        return [self._adding["requests", path, route, policy, str(status)], *of_key]
 
-    def _chars_of(self, channel: str) -> tuple[Callable[[float], None], ...]:
+    def _add_tokens(self, route: str) -> list[Add]:
+        return [self._adding["tokens", route, kind] for kind in TOKEN_KINDS]
+
+    def _add_chars(self, channel: str) -> list[Add]:
         names = ("scanned_chars", "forwarded_chars", "replaced_chars", "withheld_chars")
-        self._chars[channel] = adding = tuple(self._adding((name, channel)) for name in names)
-        return adding
+        return [self._adding[name, channel] for name in names]
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""

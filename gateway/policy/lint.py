@@ -22,8 +22,8 @@ from gateway.policy.model import (
     Rule,
     UpstreamType,
 )
-from gateway.policy.providers import is_deployment
 from gateway.policy.routes import routed_pairs
+from gateway.policy.servers import is_deployment
 
 # Characters in the words of a rule from which the time to compile them is reported. Measured on one core: 1,000,000
 # words with 9.2 million characters take 15 seconds to read and compile, and 270 MB; 100,000 of them 1 s and 30 MB.

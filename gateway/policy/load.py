@@ -81,12 +81,9 @@ def _read(text: str, source: str, files: Files, environ: Mapping[str, str], chec
 
 def _config(root: Value, files: Files, checks: Checks, errors: Errors) -> Config:
     section = CONFIG.section(root)
-    no_upstreams: dict[str, Upstream] = {}
-    upstreams = root.attempt(lambda _: read_upstreams(section["upstreams"], files), no_upstreams)
-    no_policies: dict[str, Policy] = {}
-    policies = root.attempt(lambda _: read_policies(section["policies"], files, checks), no_policies)
-    no_routes: tuple[Route, ...] = ()
-    routes = root.attempt(lambda _: read_routes(section["routes"], upstreams, policies), no_routes)
+    upstreams = root.attempt(lambda _: read_upstreams(section["upstreams"], files), dict[str, Upstream]())
+    policies = root.attempt(lambda _: read_policies(section["policies"], files, checks), dict[str, Policy]())
+    routes = root.attempt(lambda _: read_routes(section["routes"], upstreams, policies), tuple[Route, ...]())
     redis_key = "redis" if "redis" in section else "state"
     config = Config(
         upstreams=upstreams,

@@ -12,18 +12,17 @@ from enum import StrEnum
 from typing import Any
 
 from gateway.policy.field_checks import DEPENDS, check_fields
-from gateway.policy.folds import DEFAULT_FOLD as DEFAULT_FOLD
-from gateway.policy.folds import DISGUISES as DISGUISES
-from gateway.policy.folds import Fold as Fold
-from gateway.policy.folds import default_fold
-from gateway.policy.presets import EDITS_FROM, PRESETS, Preset
+from gateway.policy.presets import DEFAULT_FOLD as DEFAULT_FOLD
+from gateway.policy.presets import DISGUISES as DISGUISES
+from gateway.policy.presets import EDITS_FROM, PRESETS, Preset, default_fold
+from gateway.policy.presets import Fold as Fold
 from gateway.policy.presets import Strength as Strength
 from gateway.policy.presets import Variant as Variant
-from gateway.policy.records import Fsync as Fsync
-from gateway.policy.records import Journal as Journal
-from gateway.policy.records import Telemetry as Telemetry
+from gateway.policy.servers import Fsync as Fsync
 from gateway.policy.servers import Health as Health
+from gateway.policy.servers import Journal as Journal
 from gateway.policy.servers import Retries as Retries
+from gateway.policy.servers import Telemetry as Telemetry
 from gateway.policy.servers import Timeouts as Timeouts
 from gateway.policy.servers import Upstream as Upstream
 from gateway.policy.servers import UpstreamType as UpstreamType

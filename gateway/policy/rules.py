@@ -11,7 +11,6 @@ from gateway.policy.checks import BadPattern, Checks
 from gateway.policy.combine import why_not_on_request
 from gateway.policy.constraints import CONSTRAIN, read_constrain
 from gateway.policy.files import Files
-from gateway.policy.folds import DISGUISES, default_fold
 from gateway.policy.key_table import (
     BOOLEAN,
     NAME,
@@ -40,7 +39,7 @@ from gateway.policy.model import (
     Unknown,
     Variant,
 )
-from gateway.policy.presets import EDITS_FROM, PRESETS
+from gateway.policy.presets import DISGUISES, EDITS_FROM, PRESETS, default_fold
 from gateway.policy.value import ConfigError, Section, Value
 
 MAX_HOLD_LIMIT = 1_000_000
@@ -132,7 +131,7 @@ def read_policies(value: Value, files: Files, checks: Checks) -> dict[str, Polic
 def _policy(name: str, lists: _WordReader, checks: Checks, value: Value) -> Policy:
     section = POLICY.section(value)
     rules: dict[str, Rule] = {}
-    strength = section["strength"].attempt(_strength, Strength.PLAIN) if "strength" in section else Strength.PLAIN
+    strength = section.get("strength", RULE.forms["strength"], Strength.PLAIN)
     for item in section["rules"].items() if "rules" in section else []:
         rule = item.attempt(partial(_rule, lists, checks, strength), None)
         if rule is not None and rule.id in rules:
@@ -157,7 +156,7 @@ def _policy(name: str, lists: _WordReader, checks: Checks, value: Value) -> Poli
 def _rule(lists: _WordReader, checks: Checks, strength: Strength, value: Value) -> Rule:
     """`strength`: the policy's, for rules for words that have none."""
     section = RULE.section(value)
-    action = section.get("action", lambda name: name.choice(Action), Action.REDACT)
+    action = section.get("action", RULE.forms["action"], Action.REDACT)
     if "mask" in section and "replacement" in section:
         value.note(section["mask"].fail("give either mask or replacement, not both"))
     source = value.attempt(lambda _: section.only_one(SOURCES), "")
@@ -188,13 +187,9 @@ def _rule(lists: _WordReader, checks: Checks, strength: Strength, value: Value) 
     )
 
 
-def _strength(value: Value) -> Strength:
-    return Strength(value.choice(Strength))
-
-
 def _strength_of(section: Section, source: str, default: Strength) -> Strength:
     if source in WORD_SOURCES:
-        return section.get("strength", _strength, default)
+        return section.get("strength", RULE.forms["strength"], default)
     if "strength" in section:
         raise section["strength"].fail(f"is for words only; with {source} say what is meant: fold")
     return Strength.PLAIN
@@ -253,14 +248,11 @@ def _refuse_word_keys(section: Section, instead_of_whole_word: str) -> None:
     for index, fold in enumerate(section["fold"].items() if "fold" in section else ()):
         if fold.choice(Fold) in DISGUISES:
             raise section["fold"].items()[index].fail(f"is for words only: {', '.join(sorted(DISGUISES))}")
-    if section.get("variants", VARIANTS, frozenset()):
-        raise section["variants"].fail("is for words only")
-    if section.get("edits", RULE.forms["edits"], 0):
-        raise section["edits"].fail("is for words only")
-    if section.get("whole_word", Value.boolean, False):
-        raise section["whole_word"].fail(f"is for words only; {instead_of_whole_word}")
-    if section.get("secret", Value.boolean, False):
-        raise section["secret"].fail("is for words only, of which it takes 60 %; give guard_tail in characters")
+    of_words = ", of which it takes 60 %; give guard_tail in characters"
+    more = {"variants": "", "edits": "", "whole_word": f"; {instead_of_whole_word}", "secret": of_words}
+    for key, advice in more.items():
+        if section.get(key, RULE.forms[key], None):
+            raise section[key].fail(f"is for words only{advice}")
 
 
 # What depends on the conversation

@@ -35,10 +35,9 @@ def _read_journal_key(value: Value) -> str:
     return key
 
 
-def _read_endpoint(value: Value) -> str:
-    return read_http_url(value, "http://127.0.0.1:4318", "credentials do not belong in the address")
-
-
+_read_endpoint = partial(
+    read_http_url, example="http://127.0.0.1:4318", secrets="credentials do not belong in the address"
+)
 LIMITS = KeyTable(
     "limits",
     Limits,

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from gateway.policy.files import Files
 from gateway.policy.key_table import PATH, SECONDS, SHARE, TEXT, Form, KeyTable, choice, integer, nested, several
 from gateway.policy.model import Health, Retries, Timeouts, Upstream, UpstreamType
-from gateway.policy.providers import MODEL_PLACE, Endpoint, KeyHeader
+from gateway.policy.servers import MODEL_PLACE, Endpoint, KeyHeader
 from gateway.policy.urls import URL, read_http_url
 from gateway.policy.value import LABEL, Scalar, ScalarKind, Value
 

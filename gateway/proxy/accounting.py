@@ -9,8 +9,8 @@ from time import perf_counter
 
 from msgspec import Struct, field
 
-from gateway.guard.answer import failure
 from gateway.guard.answer_guard import AnswerGuard
+from gateway.guard.commands import failure
 from gateway.guard.findings import Finding, Histogram, OnFinding
 from gateway.journal.entries import BeginEntry, MatchEntry, RequestEntry
 from gateway.journal.writer import JournalWriter

@@ -10,9 +10,9 @@ from typing import Any
 
 import httpx2
 
-from gateway.guard.answer import Failure, failure
 from gateway.guard.answer_guard import AnswerGuard
-from gateway.http1.pool import DescriptorsExhausted
+from gateway.guard.commands import Failure, failure
+from gateway.http1 import DescriptorsExhausted, HandshakeFailed
 from gateway.wire import json
 from gateway.wire.json import Json
 
@@ -102,7 +102,7 @@ def _why_not_connected(error: httpx2.ConnectError) -> str:
         match cause:
             case socket.gaierror() | UnicodeError():
                 return "dns"
-            case ssl.SSLError():
+            case ssl.SSLError() | HandshakeFailed():
                 return "tls"
             case ConnectionRefusedError():
                 return "refused"

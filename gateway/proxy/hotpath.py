@@ -14,8 +14,9 @@ from starlette.types import Send
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from gateway.guard.answer import Command, StreamAnswer
+from gateway.guard.answer import StreamAnswer
 from gateway.guard.bytes_path import READ_PATH, ReadPath
+from gateway.guard.commands import Command
 from gateway.guard.findings import Histogram
 from gateway.http1 import ResponseStream
 from gateway.proxy.asgi import ESCAPE_SIZE, SMALL_READ, UNREAD_SIZE, VALUE_SIZE, scan_size

@@ -17,18 +17,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gateway.guard.annotating import AnnotatingEncoder, annotation_of
-from gateway.guard.answer import (
-    GUARD_FAILED,
-    BrokenAnswer,
-    Command,
-    PlainAnswer,
-    RecordFact,
-    SendBytes,
-    StreamAnswer,
-    failure,
-)
+from gateway.guard.answer import BrokenAnswer, PlainAnswer, StreamAnswer
 from gateway.guard.answer_guard import AnswerGuard
 from gateway.guard.channels import InvalidAnswer
+from gateway.guard.commands import GUARD_FAILED, Command, RecordFact, SendBytes, failure
 from gateway.guard.open import open_guard
 from gateway.http1 import ResponseStream
 from gateway.observe.facts import GuardFailed

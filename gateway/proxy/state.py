@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.censor.stream import Censor
-from gateway.guard.answer import GUARD_FAILED
+from gateway.guard.commands import GUARD_FAILED
 from gateway.journal.writer import JournalWriter
 from gateway.limits import Limiter
 from gateway.observe.facts import Fact, GuardFailed, JournalDropped, MaskJudged

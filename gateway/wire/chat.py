@@ -5,29 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gateway.wire import chunk_template
-from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts, require_messages
+from gateway.wire.dialect import ContentPlace, Dialect, RequestTexts, an_object, require_messages
 from gateway.wire.json import Json
 from gateway.wire.message import slots
+from gateway.wire.names import reasons
 
 # docs/semantics.md prints both tables.
-DROPPED_IN_REQUESTS = {
-    "return_token_ids": "the answer as numbers",
-    "return_tokens_as_token_ids": "the answer's logprobs as numbers",
-    "prompt_logprobs": "spells the prompt token by token",
-    "kv_transfer_params": "an engine's internals",
-    "ec_transfer_params": "the same",
-}
-REFUSED_IN_REQUESTS = {
-    "vllm_xargs": "it reaches engine extensions past the policy",
-    "chat_template": "it replaces the template that the operator serves",
-}
+DROPPED_IN_REQUESTS = reasons("chat", "dropped_in_requests")
+REFUSED_IN_REQUESTS = reasons("chat", "refused_in_requests")
 
 
 def count_prompts(body: Json) -> int:
     """Always one prompt. Raises `BadRequest` for what no upstream could take."""
     require_messages(body)
-    if body.get("prediction") is not None and not isinstance(body["prediction"], dict):
-        raise BadRequest("`prediction` must be an object.", "prediction")
+    if (prediction := body.get("prediction")) is not None:
+        an_object(prediction, "prediction")
     return 1
 
 

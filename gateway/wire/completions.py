@@ -14,13 +14,12 @@ from gateway.wire.chunks import pop_first
 from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts
 from gateway.wire.json import Json
 from gateway.wire.message import DROPPED_IN_ANSWERS, KEPT_AROUND, text_slots
+from gateway.wire.names import reasons
 
 OBJECT = "text_completion"
 
 # Refused beside what chat refuses. docs/semantics.md prints this table.
-REFUSED_IN_REQUESTS = {
-    "prompt_embeds": "a prompt as vectors cannot be scanned",
-}
+REFUSED_IN_REQUESTS = reasons("completions", "refused_in_requests")
 
 # What stands around the text; everything else in a choice goes where text goes.
 _AROUND = frozenset({"index", "finish_reason", *KEPT_AROUND, *DROPPED_IN_ANSWERS})

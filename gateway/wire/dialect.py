@@ -41,8 +41,14 @@ def require_messages(body: Json) -> None:
     if not isinstance(messages, list) or not messages:
         raise BadRequest("`messages` must be a non-empty list.", "messages")
     for position, message in enumerate(messages):
-        if not isinstance(message, dict):
-            raise BadRequest(f"`messages[{position}]` must be an object.", f"messages[{position}]")
+        an_object(message, f"messages[{position}]")
+
+
+def an_object(value: Any, place: str) -> Json:
+    """Raises `BadRequest` for anything else."""
+    if not isinstance(value, dict):
+        raise BadRequest(f"`{place}` must be an object.", place)
+    return value
 
 
 class UntranslatableAnswer(ValueError):
@@ -132,74 +138,45 @@ class Translation:
     encoder: Callable[[Json], AnswerEncoder]
 
 
-def _is_done(event: sse.Event) -> bool:
-    return event.data.strip() == b"[DONE]"
-
-
 def _unchanged(value: Json) -> Json:
     return value
 
 
-def _error_of(received: Json) -> Json | None:
-    return received if received.get("error") is not None else None
-
-
-def _error_body(error: Json, status: int) -> Json:
-    return error
-
-
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Dialect:
-    """One endpoint's protocol. Functions that get a chunk or answer use it up.
+    """One endpoint's protocol. Functions that get a chunk or answer use it up."""
 
-    Requests:
-    `path`            the endpoint below an upstream's base URL
-    `prompt_fields`   fields that `prompt_texts` covers, or that hold no text; all others are read alike
-    `prompt_texts`    the texts in them
-    `count_prompts`   how many prompts a request has, each with answers of its own; raises `BadRequest`
-    `text_only`       fields that may hold token ids, which cannot be scanned
-    `refused`         fields that lead past the censor, each with the reason; a request with one is refused
-    `dropped`         the same; they are removed
-    `generates`       does a model write the answer? Without, nothing is steered, and only rules for input need texts
-    `served_with`     the endpoint whose upstreams have this one too; empty: it has a name of its own
-    `expansion`       how many times `limits.max_body` a whole answer may have
-    `method`          of a request without a body; empty: it is a POST with one
-
-    Answers:
-    `chunk_to_chat`   an event of a stream as the guard reads it
-    `answer_to_chat`  a whole answer as the guard reads it
-    `to_wire`         either of them as this endpoint's clients read it
-    `is_end`, `end`   does an upstream's event end the stream; the bytes that do so for clients
-    `error_of`        the error, in OpenAI's shape, that an event or answer is; None if it is none
-    `error_body`      an error in OpenAI's shape, and its status, as the body that this endpoint's clients read
-    `translation`     for upstreams that do not speak this dialect
-    `read_typed`      reads the most frequent event, if its form is that of `chunk_template` (None: no fast path)
-    `events`          where text lives in answers that are typed events, guarded in that form (`guard.events`)
-    `content`         where steering finds and puts the text of an event that is not translated yet
-    """
-
-    path: str
-    prompt_fields: frozenset[str]
-    prompt_texts: Callable[[Json], Iterator[RequestTexts]]
+    # Requests
+    path: str  # the endpoint below an upstream's base URL
+    prompt_fields: frozenset[str]  # fields that `prompt_texts` covers, or that hold no text; all others are read alike
+    prompt_texts: Callable[[Json], Iterator[RequestTexts]]  # the texts in them
+    # How many prompts a request has, each with answers of its own; raises `BadRequest`.
     count_prompts: Callable[[Json], int]
-    refused: Mapping[str, str]
-    dropped: Mapping[str, str]
-    content: ContentPlace
-    text_only: tuple[str, ...] = ()
+    refused: Mapping[str, str]  # fields that lead past the censor, each with the reason; a request with one is refused
+    dropped: Mapping[str, str]  # the same; they are removed
+    text_only: tuple[str, ...] = ()  # fields that may hold token ids, which cannot be scanned
+    # Does a model write the answer? Without, nothing is steered, and only rules for input need texts.
     generates: bool = True
-    served_with: str = ""
-    expansion: int = 1
-    method: str = ""
-    chunk_to_chat: Callable[[Json], Json] = _unchanged
-    answer_to_chat: Callable[[Json], Json] = _unchanged
-    to_wire: Callable[[Json], Json] = _unchanged
-    is_end: Callable[[sse.Event], bool] = _is_done
-    end: bytes = sse.DONE
-    error_of: Callable[[Json], Json | None] = _error_of
-    error_body: Callable[[Json, int], Json] = _error_body
+    served_with: str = ""  # the endpoint whose upstreams have this one too; empty: it has a name of its own
+    expansion: int = 1  # how many times `limits.max_body` a whole answer may have
+    method: str = ""  # of a request without a body; empty: it is a POST with one
+    # Answers
+    chunk_to_chat: Callable[[Json], Json] = _unchanged  # an event of a stream as the guard reads it
+    answer_to_chat: Callable[[Json], Json] = _unchanged  # a whole answer as the guard reads it
+    to_wire: Callable[[Json], Json] = _unchanged  # either of them as this endpoint's clients read it
+    # Does an upstream's event end the stream?
+    is_end: Callable[[sse.Event], bool] = lambda event: event.data.strip() == b"[DONE]"
+    end: bytes = sse.DONE  # the bytes that do so for clients
+    # The error, in OpenAI's shape, that an event or answer is; None if it is none.
+    error_of: Callable[[Json], Json | None] = lambda received: received if received.get("error") is not None else None
+    # An error in OpenAI's shape, and its status, as the body that this endpoint's clients read.
+    error_body: Callable[[Json, int], Json] = lambda error, status: error
+    # Reads the most frequent event, if its form is that of `chunk_template` (None: no fast path).
     read_typed: Callable[[bytes], TypedChunk | None] | None = None
-    translation: Translation | None = None
+    translation: Translation | None = None  # for upstreams that do not speak this dialect
+    # Where text lives in answers that are typed events, guarded in that form (`guard.events`).
     events: EventTable | None = None
+    content: ContentPlace  # where steering finds and puts the text of an event that is not translated yet
 
     @property
     def endpoint(self) -> str:

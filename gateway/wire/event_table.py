@@ -36,15 +36,6 @@ class Role(Enum):
     DROP = auto()  # what it brings cannot be scanned: left out while a policy enforces
 
 
-class Kind(Enum):
-    """How the text of a field is read."""
-
-    TEXT = auto()
-    JSON = auto()  # JSON text: its strings and numbers are the texts
-    OPAQUE = auto()  # a payload that says nothing to a client; what can be read as text is text
-    SIGNATURE = auto()  # the same, and it holds only for the text of the field that it `signs`
-
-
 class Index(NamedTuple):
     """A step of a place: the number that an event has in this field."""
 
@@ -63,7 +54,7 @@ class TextField:
     part: str
     name: str
     channel: str
-    kind: Kind = Kind.TEXT
+    kind: SlotKind = SlotKind.TEXT
     delta: str = ""
     done: str = ""
     is_object: bool = False
@@ -88,60 +79,37 @@ class EventForm:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class EventTable:
-    """A dialect of events.
+    """A dialect of events."""
 
-    `events`       by type; by `type/type` where the object `within` has a type too
-    `fields`       the texts in objects
-    `names`        fields that the protocol knows, by any object: those that no text stands in are labels
-    `constants`    values that the protocol defines
-    `dropped`      fields that could hold text unread, each with the reason; `emptied` of them become an empty list
-    `echoes`       fields of the answer that repeat the request
-    `content`      the field of the content, `refusal` where a rule's message goes instead of JSON content, if anywhere
-    `message`      the events that open a place for a rule's message, with the objects they bring, by the part it is in
-    `tools`        types of objects that call a tool
-    `sequence`     the field with an event's number, if events have one
-    `item_id`      the field of an event with the id of the object that its place is in
-    `annotations`  a field of objects with content that names places in it
-    `joined`       a field of the answer that repeats all its content
-    `reasons`      why an answer ended, in chat's words, by its own
-    `reason_of`    why an answer or the event that concludes it says that it ended
-    `usage_of`     tokens of the prompt and of the answer in an event or answer
-    `stop`         writes into an answer that a rule has blocked it
-    `final`        the events that end the stream of such an answer
-    `as_events`    a whole answer as the events of a stream
-    `unfinished`   takes out of a whole answer what could still go on, if it is not finished
-    `stored`       are the answers fetched later? Whether JSON was requested is then known from them alone
-    `after`        the number of the last event that the client of a stored answer has
-    `read_delta`   reads the most frequent events, if their form is one of `typed_deltas`
-    `error`        the event that says an error in OpenAI's shape
-    """
-
-    events: Mapping[str, EventForm]
-    fields: tuple[TextField, ...]
-    names: frozenset[str]
-    constants: frozenset[str]
-    dropped: Mapping[str, str]
-    echoes: frozenset[str]
-    content: TextField
+    events: Mapping[str, EventForm]  # by type; by `type/type` where the object `within` has a type too
+    fields: tuple[TextField, ...]  # the texts in objects
+    names: frozenset[str]  # fields that the protocol knows, by any object: those that no text stands in are labels
+    constants: frozenset[str]  # values that the protocol defines
+    dropped: Mapping[str, str]  # fields that could hold text unread, each with the reason
+    echoes: frozenset[str]  # fields of the answer that repeat the request
+    content: TextField  # the field of the content
+    # The events that open a place for a rule's message, with the objects they bring, by the part it is in.
     message: Mapping[str, tuple[tuple[str, Json], ...]]
-    reasons: Mapping[str, str]
-    reason_of: Callable[[Json], Any]
-    usage_of: Callable[[Json], tuple[Any, Any] | None]
-    stop: Callable[[Json], None]
-    final: Callable[[Json], list[Json]]
-    as_events: Callable[[Json], Iterator[Json]]
-    error: Callable[[Json], Json]
-    refusal: TextField | None = None
-    emptied: frozenset[str] = frozenset()
-    tools: frozenset[str] = frozenset()
+    reasons: Mapping[str, str]  # why an answer ended, in chat's words, by its own
+    reason_of: Callable[[Json], Any]  # why an answer or the event that concludes it says that it ended
+    usage_of: Callable[[Json], tuple[Any, Any] | None]  # tokens of the prompt and of the answer in an event or answer
+    stop: Callable[[Json], None]  # writes into an answer that a rule has blocked it
+    final: Callable[[Json], list[Json]]  # the events that end the stream of such an answer
+    as_events: Callable[[Json], Iterator[Json]]  # a whole answer as the events of a stream
+    error: Callable[[Json], Json]  # the event that says an error in OpenAI's shape
+    refusal: TextField | None = None  # where a rule's message goes instead of JSON content, if anywhere
+    emptied: frozenset[str] = frozenset()  # the dropped fields that become an empty list
+    tools: frozenset[str] = frozenset()  # types of objects that call a tool
+    # Reads the most frequent events, if their form is one of `typed_deltas`.
     read_delta: Callable[[bytes], TextDelta | None]
+    # Takes out of a whole answer what could still go on, if it is not finished.
     unfinished: Callable[[Json], None] = lambda answer: None
-    stored: bool = False
-    after: int = -1
-    sequence: str = ""
-    item_id: str = ""
-    annotations: str = ""
-    joined: str = ""
+    stored: bool = False  # are the answers fetched later? Whether JSON was requested is then known from them alone
+    after: int = -1  # the number of the last event that the client of a stored answer has
+    sequence: str = ""  # the field with an event's number, if events have one
+    item_id: str = ""  # the field of an event with the id of the object that its place is in
+    annotations: str = ""  # a field of objects with content that names places in it
+    joined: str = ""  # a field of the answer that repeats all its content
     _by_name: dict[tuple[str, str], TextField] = field(init=False, repr=False, default_factory=dict)
     _by_place: dict[Place, TextField] = field(init=False, repr=False, default_factory=dict)
 
@@ -224,16 +192,16 @@ def request_slots(holder: Any, key: Any, table: EventTable, names: frozenset[str
         part = holder.get("type") if isinstance(holder, dict) else None
         known = table.text_field(part, key) if isinstance(key, str) else None
         if isinstance(value, str):
-            if known is not None and known.kind in (Kind.OPAQUE, Kind.SIGNATURE) and is_opaque(value):
+            if known is not None and known.kind in (SlotKind.OPAQUE, SlotKind.SIGNATURE) and is_opaque(value):
                 continue
             if known is not None:
-                kind = SlotKind.JSON if known.kind is Kind.JSON else SlotKind.TEXT
+                kind = SlotKind.JSON if known.kind is SlotKind.JSON else SlotKind.TEXT
                 yield TextSlot(holder, key, (key,), known.channel, kind)
             elif key in _LABELS and value not in table.constants:
                 yield TextSlot(holder, key, (key,), "other", SlotKind.LABEL)
             elif key not in _LABELS:
                 yield TextSlot(holder, key, (key,), "content", SlotKind.TEXT)
-        elif known is not None and known.kind is Kind.JSON and value is not None:
+        elif known is not None and known.kind is SlotKind.JSON and value is not None:
             yield from leaves(holder, key, (key,), known.channel)
         elif isinstance(value, dict):
             waiting += [(value, name, depth + 1) for name in reversed(value)]

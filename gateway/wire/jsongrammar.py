@@ -32,7 +32,7 @@ _END = _TokenPlace("")
 SPACE = re.compile(r"[ \t\n\r]+")
 UNESCAPED = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 LITERALS = ("true", "false", "null")
-_STRUCTURAL = '"{}[],:'
+STRUCTURAL = '"{}[],:'
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _EXPONENT = "[eE][+-]?[0-9]*"
 _BEGINNING = re.compile(
@@ -81,7 +81,7 @@ class JsonPlace:
 
     def accepts(self, char: str) -> bool:
         """May a token that begins with `char` come here?"""
-        kind = char if char in _STRUCTURAL else "0"
+        kind = char if char in STRUCTURAL else "0"
         return kind in self._place.accepts and (kind not in "{[" or len(self.closers) < MAX_DEPTH)
 
     def advance(self, char: str) -> None:
@@ -106,7 +106,3 @@ class JsonPlace:
     def closing(self) -> str:
         """The text that completes the JSON from here."""
         return self._place.missing + "".join(reversed(self.closers))
-
-
-def is_structural(char: str) -> bool:
-    return char in _STRUCTURAL

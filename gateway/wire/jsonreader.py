@@ -8,16 +8,15 @@ from __future__ import annotations
 import re
 
 from gateway.inner_texts import Closed, Opened, Piece, Spelled, Step, Token
-from gateway.wire.escapes import EscapeReader
+from gateway.wire.escapes import PAIR, EscapeReader, unescaped
 from gateway.wire.jsongrammar import (
     LITERALS,
     MAX_BARE,
     SPACE,
-    UNESCAPED,
+    STRUCTURAL,
     JsonPlace,
     bare_beginning,
     is_bare_token,
-    is_structural,
     whole_number,
 )
 
@@ -26,8 +25,8 @@ STARTS = '{["'  # what JSON within a string begins with; a number is one of the 
 
 _RUN = re.compile(r'[^"\\]+')
 _TOKEN = re.compile(r'[^ \t\n\r"{}\[\],:]+')
-_PAIR = r"u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
-_ESCAPE = re.compile(rf'\\(?:(["\\/bfnrt])|{_PAIR}|u([0-9a-fA-F]{{4}}))')
+# Fewer escapes than `unescaped` decodes, which it decodes alike.
+_ESCAPE = re.compile(rf'\\(?:["\\/bfnrt]|{PAIR}|u[0-9a-fA-F]{{4}})')
 _BEGINNING = re.compile(
     r"\\(?:u(?:[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u(?:[dD](?:[c-fC-F][0-9a-fA-F]?)?)?)?)?|[0-9a-fA-F]{0,3}))?"
 )
@@ -143,7 +142,7 @@ class JsonReader:
         steps = self._token(1)
         place.advance(self._bare)
         self._bare = ""
-        if is_structural(char):
+        if char in STRUCTURAL:
             return self._read_structure(char, steps)
         return Piece(1, steps)
 
@@ -183,7 +182,7 @@ class JsonReader:
         while at < end:
             escape = _ESCAPE.match(spelled, at)
             if escape is not None:
-                steps.append(Spelled(_character(escape), end - at, end - escape.end()))
+                steps.append(Spelled(unescaped(escape[0]), end - at, end - escape.end()))
                 at = escape.end()
             elif spelled[at] == "\\":
                 if _BEGINNING.fullmatch(spelled, at):
@@ -198,16 +197,6 @@ class JsonReader:
                 steps.append(Spelled(spelled[at], end - at, end - at - 1))
                 at += 1
         return Piece(1, tuple(steps), waits=len(self._escape))
-
-
-def _character(escape: re.Match[str]) -> str:
-    letter, high, low, four = escape.groups()
-    if letter:
-        return UNESCAPED[letter]
-    if high:
-        return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + int(low, 16) - 0xDC00)
-    code = int(four, 16)
-    return "\ufffd" if 0xD800 <= code <= 0xDFFF else chr(code)
 
 
 class NumberReader:

@@ -35,11 +35,11 @@ from gateway.wire.jsongrammar import (
     LITERALS,
     MAX_BARE,
     SPACE,
+    STRUCTURAL,
     UNESCAPED,
     JsonPlace,
     bare_beginning,
     is_bare_token,
-    is_structural,
 )
 
 
@@ -168,7 +168,7 @@ class JsonText:
         char = text[position]
         if not self._place.accepts(char):
             return position + self._scan_plain(text[position:], out)
-        if not is_structural(char):
+        if char not in STRUCTURAL:
             return self._scan_bare(text, position, out)
         if char == '"':
             self._mode = _JsonMode.STRING

@@ -19,23 +19,16 @@ MAX_TOKEN = 256  # characters of a token or an alternative
 _LEAST = -10_000  # servers write -9999 for what is impossible
 
 
-class Alternative(NamedTuple):
-    """A token that could have stood there. It spells whole characters."""
-
-    token: str
-    logprob: float
-    with_bytes: bool
-
-
 class Entry(NamedTuple):
     """A token of the text. `spelled` is what it stands for there, in UTF-8, maybe a part of a character; `offset` is
-    its place in the text, where the answer has places."""
+    its place in the text, where the answer has places. `alternatives` could have stood there: they spell whole
+    characters, and have neither alternatives nor places."""
 
     token: str
     spelled: bytes
     logprob: float | None
     with_bytes: bool = False
-    alternatives: tuple[Alternative, ...] | None = None
+    alternatives: tuple[Entry, ...] | None = None
     with_offset: bool = False
     offset: int = 0
 
@@ -73,8 +66,9 @@ def _read_entry(item: Any) -> Entry | None:
     listed = item.get("top_logprobs") if entry is not None else None
     if entry is None or not isinstance(listed, list):
         return entry
-    alternatives = [_alternative(each) for each in map(_read_token, listed) if each is not None]
-    return entry._replace(alternatives=tuple([each for each in alternatives if each is not None]))
+    # With other parts of characters an alternative that is one could spell anything.
+    read = [each for each in map(_read_token, listed) if each is not None and each.spelled == each.token.encode()]
+    return entry._replace(alternatives=tuple([each._replace(with_offset=False) for each in read]))
 
 
 def _read_token(item: Any) -> Entry | None:
@@ -85,13 +79,6 @@ def _read_token(item: Any) -> Entry | None:
     if spelled is None or not _is_logprob(logprob):
         return None
     return Entry(str(token), spelled, logprob, codes is not None, with_offset="text_offset" in item)
-
-
-def _alternative(entry: Entry) -> Alternative | None:
-    """None for what is no whole characters: with other parts of characters it could spell anything."""
-    if entry.logprob is None or entry.spelled != entry.token.encode():
-        return None
-    return Alternative(entry.token, entry.logprob, entry.with_bytes)
 
 
 def spelled_by(token: Any, codes: Any = None) -> bytes | None:
@@ -135,16 +122,9 @@ def _write_entry(entry: Entry) -> Json:
     if entry.with_bytes:
         written["bytes"] = list(entry.spelled)
     if entry.alternatives is not None:
-        written["top_logprobs"] = [_write_alternative(each) for each in entry.alternatives]
+        written["top_logprobs"] = [_write_entry(each) for each in entry.alternatives]
     if entry.with_offset:
         written["text_offset"] = entry.offset
-    return written
-
-
-def _write_alternative(alternative: Alternative) -> Json:
-    written: Json = {"token": alternative.token, "logprob": alternative.logprob}
-    if alternative.with_bytes:
-        written["bytes"] = list(alternative.token.encode())
     return written
 
 
@@ -162,13 +142,8 @@ def _read_lists(logprobs: Json) -> Iterator[Entry | None]:
             continue
         alternatives = None
         if isinstance(listed, dict):
-            alternatives = tuple(
-                [
-                    Alternative(name, value, with_bytes=False)
-                    for name, value in listed.items()
-                    if _is_logprob(value) and spelled_by(name) is not None
-                ]
-            )
+            named = [(name, spelled_by(name), value) for name, value in listed.items() if _is_logprob(value)]
+            alternatives = tuple([Entry(name, spelled, value) for name, spelled, value in named if spelled is not None])
         yield Entry(token, spelled, logprob, alternatives=alternatives, with_offset=offsets)
 
 

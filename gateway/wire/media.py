@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
+from gateway.wire.names import named
+
 # characters of base64 that may be media by their type alone; the smallest pictures in use have 48 and more
 MIN_PAYLOAD = 48
 JUDGED = 1024  # bytes of a payload of no known format that tell whether most of it is text
@@ -26,13 +28,7 @@ _SLICE = 64 * 1024  # bytes that are decoded at once
 
 # The types of parts that hold media. A part of a `type` that is not known, or without one, is one of these if it has a
 # field of such a name.
-MEDIA_PARTS = frozenset(
-    {
-        *("image_url", "input_image", "image", "image_embeds", "video_url", "input_video", "video"),
-        *("audio_url", "input_audio", "audio", "audio_embeds", "file", "input_file", "document", "media"),
-        *("output_image", "output_audio", "output_file", "computer_screenshot", "inline_data", "image_file"),
-    }
-)
+MEDIA_PARTS = named("media", "parts")
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 # Where in such a part, at any depth, the protocols put a payload.
 PAYLOAD_FIELDS = MEDIA_PARTS | {"url", "data", "file_data", "b64_json", "source"}
@@ -42,12 +38,7 @@ _MEDIA = frozenset({"images", "audio"})
 _NO_MEDIA = frozenset({"tool_calls", "function_call", "annotations"})
 # Fields beside a payload that say what it is: by its media type, or by its format.
 _DECLARING = ("media_type", "mime_type", "mimetype", "content_type", "format", "file_type")
-_FORMATS = frozenset(
-    {
-        *("wav", "mp3", "flac", "opus", "aac", "pcm16", "pcm", "ogg", "m4a", "webm", "g711_ulaw", "g711_alaw"),
-        *("png", "jpeg", "jpg", "gif", "webp", "mp4", "pdf"),
-    }
-)
+_FORMATS = named("media", "formats")
 OPAQUE = "application/octet-stream"  # bytes that are no text
 
 _PARAMETERS = 200  # characters; a longer head is none

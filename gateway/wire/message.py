@@ -14,6 +14,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from gateway.wire.json import Json
+from gateway.wire.names import named, reasons
 
 Path = tuple[str | int, ...]
 
@@ -24,13 +25,15 @@ _LAST_CHARACTER, _BYTE, _ASCII = 0x10FFFF, 0xFF, 0x7F
 
 
 class SlotKind(Enum):
-    """How a slot's text is read."""
+    """How a slot's text is read. The last two are of fields in tables of events (`wire.event_table`) alone."""
 
     TEXT = auto()
     JSON = auto()  # JSON text: its strings and numbers are the texts
     NAME = auto()  # shown complete or not at all
     LABEL = auto()  # complete where it stands, a number too
     KEY = auto()  # the name of an unknown field: complete where it stands
+    OPAQUE = auto()  # a payload that says nothing to a client; what can be read as text is text
+    SIGNATURE = auto()  # the same, and it holds only for the text of the field that it signs
 
 
 class TextSlot(NamedTuple):
@@ -78,35 +81,11 @@ KNOWN_NAMES = KNOWN_FIELDS | FUNCTION_FIELDS.keys() | AUDIO_FIELDS.keys() | {"au
 
 # Fields through which text could pass unread, or which would describe text that was replaced. While a policy enforces
 # they are taken out of answers. docs/semantics.md prints this table.
-DROPPED_IN_ANSWERS = {
-    "obfuscation": "padding of varying length, meaningless once chunks are written anew",
-    "logprobs": "spells the text token by token; those of a choice are kept with the text that they spell",
-    "prompt_logprobs": "spells the prompt token by token",
-    "token_ids": "the text as numbers",
-    "prompt_token_ids": "the prompt as numbers",
-    "kv_transfer_params": "an engine's internals",
-    "ec_transfer_params": "the same",
-    "routed_experts": "an engine's internals, token by token",
-    "content_filter_offsets": "places in the text before it was censored",
-}
+DROPPED_IN_ANSWERS = reasons("chat", "dropped_in_answers")
 # What servers add around the texts: known fields, kept, their texts scanned. docs/semantics.md prints this table.
-KEPT_AROUND = {
-    "stop_reason": "vLLM: the stop string or token that ended the choice",
-    "content_filter_results": "Azure: what its filter found in the answer",
-    "content_filter_result": "the same, as older versions spell it",
-    "metrics": "vLLM: how long the answer took",
-    "prompt_filter_results": "Azure: what its filter found in the prompt",
-    "prompt_annotations": "the same, as older versions spell it",
-    "context_management": "Anthropic and vLLM, where tokens are counted: how many there were before edits",
-}
+KEPT_AROUND = reasons("chat", "kept_around")
 # The names in them that clients read.
-FILTER_NAMES = frozenset(
-    {
-        *("hate", "self_harm", "sexual", "violence", "profanity", "jailbreak", "indirect_attack", "prompt_index"),
-        *("protected_material_text", "protected_material_code", "custom_blocklists", "custom_blocklist_id"),
-        *("filtered", "detected", "severity", "details", "citation", "URL", "license", "error", "code", "message"),
-    }
-)
+FILTER_NAMES = named("chat", "filter_names")
 # An audio object keeps its transcript, which is text; its sound cannot be read.
 DROPPED_IN_AUDIO = frozenset({"data"})
 

@@ -7,11 +7,14 @@ the deltas' sum.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from gateway.wire import json
-from gateway.wire.event_table import EventForm, EventTable, Index, Kind, Place, Role, TextField
+from gateway.wire.event_table import EventForm, EventTable, Index, Place, Role, TextField
 from gateway.wire.json import Json
+from gateway.wire.message import SlotKind
+from gateway.wire.names import named, reasons
 from gateway.wire.typed_deltas import read_block_delta
 
 _BLOCK: Place = ("content", Index("index"))
@@ -19,18 +22,18 @@ _DELTA = "content_block_delta"
 
 _TEXT = TextField("text", "text", "content", delta=f"{_DELTA}/text_delta")
 _THINKING = TextField("thinking", "thinking", "reasoning", delta=f"{_DELTA}/thinking_delta")
-_SIGNATURE = TextField("thinking", "signature", "other", Kind.SIGNATURE, signs="thinking")
+_SIGNATURE = TextField("thinking", "signature", "other", SlotKind.SIGNATURE, signs="thinking")
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 _INPUTS = {
-    call: TextField(call, "input", "tool_arguments", Kind.JSON, f"{_DELTA}/input_json_delta", is_object=True)
+    call: TextField(call, "input", "tool_arguments", SlotKind.JSON, f"{_DELTA}/input_json_delta", is_object=True)
     for call in _CALLS
 }
 _FIELDS = (
     *(_TEXT, _THINKING, _SIGNATURE, *_INPUTS.values()),
     *(TextField(call, "name", "tool_names") for call in _CALLS),
-    TextField("redacted_thinking", "data", "other", Kind.OPAQUE),
-    TextField("web_search_result", "encrypted_content", "other", Kind.OPAQUE),
-    TextField("web_search_result_location", "encrypted_index", "other", Kind.OPAQUE),
+    TextField("redacted_thinking", "data", "other", SlotKind.OPAQUE),
+    TextField("web_search_result", "encrypted_content", "other", SlotKind.OPAQUE),
+    TextField("web_search_result_location", "encrypted_index", "other", SlotKind.OPAQUE),
 )
 
 
@@ -61,38 +64,12 @@ _REASONS = {
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
-_CONSTANTS = frozenset(
-    {
-        *(each for kind in _EVENTS for each in kind.split("/")),
-        *(field.part for field in _FIELDS),
-        *_REASONS,
-        *("message", "assistant", "user", "standard", "priority", "batch", "direct", "web_search_tool_result"),
-        *("web_search_result", "char_location", "page_location", "content_block_location", "search_result_location"),
-        *("code_execution_tool_result", "code_execution_result", "web_fetch_tool_result", "web_fetch_result"),
-        *("tool_result", "search_result", "image", "base64", "url", "file", "content", "system", "ephemeral"),
-        *("mcp_tool_result", "container_upload", "document", "bash_code_execution_tool_result"),
-    }
+_CONSTANTS = named("messages", "constants").union(
+    (each for kind in _EVENTS for each in kind.split("/")), (field.part for field in _FIELDS), _REASONS
 )
-_NAMES = frozenset(
-    {
-        *("type", "index", "message", "content_block", "delta", "usage", "id", "role", "model", "content", "text"),
-        *("thinking", "signature", "input", "name", "partial_json", "citation", "citations", "data", "stop_reason"),
-        *("stop_sequence", "stop_details", "container", "context_management", "tool_use_id", "cited_text", "title"),
-        *("url", "source", "document_index", "document_title", "start_char_index", "end_char_index", "encrypted_index"),
-        *("start_page_number", "end_page_number", "start_block_index", "end_block_index", "encrypted_content"),
-        *("page_age", "search_result_index", "is_error", "stdout", "stderr", "return_code", "error_code", "file_id"),
-        *("caller", "server_name", "category", "explanation", "expires_at", "service_tier"),
-    }
-)
+_NAMES = named("messages", "names")
 # Dropped while a policy enforces. docs/messages.md prints this table.
-DROPPED_IN_MESSAGES = {
-    "logprobs": "spells the text token by token",
-    "prompt_logprobs": "spells the prompt token by token",
-    "token_ids": "the text as numbers",
-    "prompt_token_ids": "the prompt as numbers",
-    "kv_transfer_params": "an engine's internals",
-    "ec_transfer_params": "the same",
-}
+DROPPED_IN_MESSAGES = reasons("messages", "dropped_in_answers")
 
 
 def _reason_of(received: Json) -> Any:
@@ -108,10 +85,6 @@ def _usage_of(received: Json) -> tuple[Any, Any] | None:
     kinds = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
     read = [count for kind in kinds if type(count := usage.get(kind)) is int]
     return sum(read) if read else None, usage.get("output_tokens")
-
-
-def _stop(message: Json) -> None:
-    message |= {"stop_reason": "refusal", "stop_sequence": None}
 
 
 def _final(message: Json) -> list[Json]:
@@ -189,10 +162,6 @@ def error_body(error: Json, status: int) -> Json:
     return {"type": "error", "error": shown}
 
 
-def _error(error: Json) -> Json:
-    return error_body(error, 500)
-
-
 MESSAGE_EVENTS = EventTable(
     events=_EVENTS,
     read_delta=read_block_delta,
@@ -207,8 +176,8 @@ MESSAGE_EVENTS = EventTable(
     reasons=_REASONS,
     reason_of=_reason_of,
     usage_of=_usage_of,
-    stop=_stop,
+    stop=lambda message: message.update(stop_reason="refusal", stop_sequence=None),
     final=_final,
     as_events=as_events,
-    error=_error,
+    error=partial(error_body, status=500),
 )

@@ -60,15 +60,11 @@ MESSAGES = Dialect(
 )
 
 
-def _count_to_wire(answer: Json) -> Json:
-    return answer if answer["choices"] else {name: value for name, value in answer.items() if name != "choices"}
-
-
 # How many tokens a request has; its answer is a number.
 COUNT_TOKENS = replace(
     MESSAGES,
     path="/messages/count_tokens",
-    to_wire=_count_to_wire,
+    to_wire=lambda answer: {name: value for name, value in answer.items() if name != "choices" or value},
     is_end=lambda event: True,  # no answer is a stream
     events=None,
     translation=None,

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.wire.event_table import EventForm, EventTable, Index, Kind, Place, Role, TextField
+from gateway.wire.event_table import EventForm, EventTable, Index, Place, Role, TextField
 from gateway.wire.json import Json
+from gateway.wire.message import SlotKind
+from gateway.wire.names import named, reasons
 from gateway.wire.typed_deltas import read_response_delta
 
 _ITEM: Place = ("output", Index("output_index"))
@@ -19,7 +21,7 @@ _SUMMARY: Place = (*_ITEM, "summary", Index("summary_index"))
 _COMMAND: Place = (*_ITEM, "action", "commands", Index("command_index"))
 
 
-def _streamed(part: str, name: str, channel: str, stem: str, kind: Kind = Kind.TEXT) -> TextField:
+def _streamed(part: str, name: str, channel: str, stem: str, kind: SlotKind = SlotKind.TEXT) -> TextField:
     return TextField(part, name, channel, kind, f"response.{stem}.delta", f"response.{stem}.done")
 
 
@@ -27,8 +29,8 @@ _TEXT = _streamed("output_text", "text", "content", "output_text")
 _REFUSAL = _streamed("refusal", "refusal", "refusal", "refusal")
 _REASONING = _streamed("reasoning_text", "text", "reasoning", "reasoning_text")
 _SUMMARY_TEXT = _streamed("summary_text", "text", "reasoning", "reasoning_summary_text")
-_ARGUMENTS = _streamed("function_call", "arguments", "tool_arguments", "function_call_arguments", Kind.JSON)
-_MCP_ARGUMENTS = _streamed("mcp_call", "arguments", "tool_arguments", "mcp_call_arguments", Kind.JSON)
+_ARGUMENTS = _streamed("function_call", "arguments", "tool_arguments", "function_call_arguments", SlotKind.JSON)
+_MCP_ARGUMENTS = _streamed("mcp_call", "arguments", "tool_arguments", "mcp_call_arguments", SlotKind.JSON)
 _INPUT = _streamed("custom_tool_call", "input", "tool_arguments", "custom_tool_call_input")
 _CODE = _streamed("code_interpreter_call", "code", "tool_arguments", "code_interpreter_call_code")
 _SHELL = _streamed("shell_call", "command", "tool_arguments", "shell_call_command")
@@ -40,12 +42,12 @@ _FIELDS = (
     TextField("custom_tool_call", "name", "tool_names"),
     TextField("mcp_call", "name", "tool_names"),
     TextField("mcp_approval_request", "name", "tool_names"),
-    TextField("mcp_approval_request", "arguments", "tool_arguments", Kind.JSON),
-    TextField("tool_search_call", "arguments", "tool_arguments", Kind.JSON, is_object=True),
-    TextField("image_generation_call", "result", "other", Kind.OPAQUE),
-    TextField("response.image_generation_call.partial_image", "partial_image_b64", "other", Kind.OPAQUE),
-    TextField("reasoning", "encrypted_content", "other", Kind.OPAQUE),
-    TextField("compaction", "encrypted_content", "other", Kind.OPAQUE),
+    TextField("mcp_approval_request", "arguments", "tool_arguments", SlotKind.JSON),
+    TextField("tool_search_call", "arguments", "tool_arguments", SlotKind.JSON, is_object=True),
+    TextField("image_generation_call", "result", "other", SlotKind.OPAQUE),
+    TextField("response.image_generation_call.partial_image", "partial_image_b64", "other", SlotKind.OPAQUE),
+    TextField("reasoning", "encrypted_content", "other", SlotKind.OPAQUE),
+    TextField("compaction", "encrypted_content", "other", SlotKind.OPAQUE),
 )
 
 
@@ -109,54 +111,10 @@ _EVENTS = {
 }
 
 _STATUSES = ("in_progress", "completed", "incomplete", "failed", "queued", "cancelled", "searching", "interpreting")
-_CONSTANTS = frozenset(
-    {
-        *_EVENTS,
-        *(field.part for field in _FIELDS),
-        *_STATUSES,
-        *("response", "message", "assistant", "user", "system", "developer", "reasoning", "output_text", "refusal"),
-        *("summary_text", "reasoning_text", "web_search_call", "file_search_call", "image_generation_call"),
-        *("code_interpreter_call", "mcp_list_tools", "local_shell_call", "shell_call_output", "computer_call"),
-        *("apply_patch_call", "function_call_output", "commentary", "final_answer", "max_output_tokens"),
-        *("content_filter", "url_citation", "file_citation", "container_file_citation", "file_path", "auto"),
-        *("default", "disabled", "text", "json_schema", "json_object", "function", "none", "required", "logs", "image"),
-        *("input_text", "input_image", "input_file", "input_audio", "custom_tool_call_output", "item_reference"),
-        *("computer_call_output", "local_shell_call_output", "apply_patch_call_output", "mcp_approval_response"),
-        *("search", "open_page", "find_in_page", "url", "exec", "error", "server_error", "rate_limit_exceeded"),
-    }
-)
-_NAMES = frozenset(
-    {
-        *("type", "sequence_number", "item_id", "output_index", "content_index", "summary_index", "annotation_index"),
-        *("command_index", "partial_image_index", "response", "item", "part", "delta", "text", "refusal", "arguments"),
-        *("input", "code", "command", "transcript", "annotation", "id", "object", "created_at", "completed_at"),
-        *("status", "error", "message", "param", "incomplete_details", "reason", "instructions", "max_output_tokens"),
-        *("max_tool_calls", "metadata", "model", "output", "output_text", "parallel_tool_calls", "temperature"),
-        *("tool_choice", "tools", "top_p", "top_logprobs", "background", "conversation", "previous_response_id"),
-        *("prompt", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "reasoning", "effort"),
-        *("summary", "safety_identifier", "service_tier", "truncation", "usage", "user", "store", "frequency_penalty"),
-        *("presence_penalty", "content", "role", "phase", "name", "call_id", "namespace", "annotations", "action"),
-        *("query", "queries", "sources", "url", "pattern", "results", "attributes", "file_id", "filename", "score"),
-        *("title", "start_index", "end_index", "index", "container_id", "outputs", "logs", "result", "revised_prompt"),
-        *("size", "quality", "output_format", "partial_image_b64", "server_label", "approval_request_id", "commands"),
-        *("max_output_length", "timeout_ms", "operation", "diff", "path", "env", "working_directory", "execution"),
-        *("created_by", "caller", "stdout", "stderr", "outcome", "exit_code", "pending_safety_checks", "x", "y"),
-        *("button", "keys", "scroll_x", "scroll_y", "format", "verbosity", "moderation", "tool_usage", "logprobs"),
-        "metrics",
-    }
-)
+_CONSTANTS = named("responses", "constants").union(_EVENTS, (field.part for field in _FIELDS), _STATUSES)
+_NAMES = named("responses", "names")
 # Dropped while a policy enforces. docs/responses.md prints this table.
-DROPPED_IN_RESPONSES = {
-    "obfuscation": "padding of varying length, meaningless once events are written anew",
-    "logprobs": "spells the text token by token; clients get an empty list",
-    "prompt_logprobs": "spells the prompt token by token",
-    "token_ids": "the text as numbers",
-    "prompt_token_ids": "the prompt as numbers",
-    "kv_transfer_params": "an engine's internals",
-    "ec_transfer_params": "the same",
-    "input_messages": "vLLM's copy of the prompt, with its tokens",
-    "output_messages": "vLLM's copy of the answer, with its tokens",
-}
+DROPPED_IN_RESPONSES = reasons("responses", "dropped_in_answers")
 # What a response repeats of its request. What a rule would block of it is left out; all else is censored.
 _ECHOES = frozenset(
     {
@@ -185,15 +143,6 @@ def _usage_of(received: Json) -> tuple[Any, Any] | None:
     response = received.get("response", received)
     usage = response.get("usage") if isinstance(response, dict) else None
     return (usage.get("input_tokens"), usage.get("output_tokens")) if isinstance(usage, dict) else None
-
-
-def _stop(response: Json) -> None:
-    response["status"] = "incomplete"
-    response["incomplete_details"] = {"reason": "content_filter"}
-
-
-def _final(response: Json) -> list[Json]:
-    return [{"type": "response.incomplete", "response": response}]
 
 
 def _unfinished(response: Json) -> None:
@@ -291,8 +240,8 @@ RESPONSE_EVENTS = EventTable(
     reasons=_REASONS,
     reason_of=_reason_of,
     usage_of=_usage_of,
-    stop=_stop,
-    final=_final,
+    stop=lambda response: response.update(status="incomplete", incomplete_details={"reason": "content_filter"}),
+    final=lambda response: [{"type": "response.incomplete", "response": response}],
     as_events=as_events,
     unfinished=_unfinished,
     error=_error,

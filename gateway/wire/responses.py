@@ -6,44 +6,35 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gateway.wire import chat
-from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts, Translation
+from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts, Translation, an_object
 from gateway.wire.event_table import request_slots
 from gateway.wire.json import Json
 from gateway.wire.message import text_slots
+from gateway.wire.names import named, reasons
 from gateway.wire.response_events import RESPONSE_EVENTS
 from gateway.wire.translation.responses_answer import ResponsesEncoder
 from gateway.wire.translation.responses_request import to_chat
 
 # Dropped beside what chat drops. docs/responses.md prints this table.
-DROPPED_IN_REQUESTS = {
-    "enable_response_messages": "copies of the prompt and the answer, with their tokens",
-    "previous_input_messages": "a prompt in an engine's own form",
-}
+DROPPED_IN_REQUESTS = reasons("responses", "dropped_in_requests")
 # Of input items, beside what answers have.
-_NAMES = frozenset(
-    {
-        *("image_url", "detail", "file_data", "file_url", "filename", "input_audio", "data", "version", "variables"),
-        *("acknowledged_safety_checks", "approve", "encrypted_content", "max_output_length"),
-    }
-)
+_NAMES = named("responses", "request_names")
 _WITHOUT_INPUT = ("prompt", "previous_response_id", "conversation")
 
 
 def count_prompts(body: Json) -> int:
     """Always one prompt. Raises `BadRequest` for what no upstream could take, and for what is not served."""
     given = body.get("input")
-    if given is None and all(body.get(field) is None for field in _WITHOUT_INPUT):
-        raise BadRequest("`input` must be a string or a list of items.", "input")
-    if not (given is None or isinstance(given, str | list)):
+    may_be_absent = any(body.get(field) is not None for field in _WITHOUT_INPUT)
+    if not (isinstance(given, str | list) or (given is None and may_be_absent)):
         raise BadRequest("`input` must be a string or a list of items.", "input")
     for position, item in enumerate(given if isinstance(given, list) else ()):
-        if not isinstance(item, dict):
-            raise BadRequest(f"`input[{position}]` must be an object.", f"input[{position}]")
+        an_object(item, f"input[{position}]")
     instructions = body.get("instructions")
     if not (instructions is None or isinstance(instructions, str | list)):
         raise BadRequest("`instructions` must be a string.", "instructions")
-    if body.get("prompt") is not None and not isinstance(body["prompt"], dict):
-        raise BadRequest("`prompt` must be an object.", "prompt")
+    if (prompt := body.get("prompt")) is not None:
+        an_object(prompt, "prompt")
     return 1
 
 

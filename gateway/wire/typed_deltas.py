@@ -6,7 +6,7 @@ Typed for the same reason, and as strictly, as the chunks of `wire.chunk_templat
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -14,23 +14,6 @@ from msgspec import UNSET, UnsetType
 from gateway.wire.json import reader
 from gateway.wire.message import Path
 
-
-class TextDelta(Protocol):
-    """An event of type `kind` that adds `text` to the text at its place. `item_id` is None where events have none."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def place(self) -> Path: ...
-    @property
-    def item_id(self) -> str | None: ...
-    def shown(self, text: str, number: int | None) -> bytes:
-        """The event's data with this text and this `sequence_number`."""
-
-
-_Read = Callable[[bytes], TextDelta | None]
 _encode = msgspec.json.Encoder().encode
 
 
@@ -49,6 +32,7 @@ class _ResponseDelta(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_f
         return str(self.__struct_config__.tag)
 
     def shown(self, text: str, number: int | None) -> bytes:
+        """The event's data with this text and this `sequence_number`."""
         self.text, self.obfuscation = text, UNSET
         if number is not None:
             self.sequence_number = number
@@ -81,7 +65,7 @@ class _Arguments(_ResponseDelta, tag="response.function_call_arguments.delta"):
         return ("output", self.output_index, "arguments")
 
 
-read_response_delta: _Read = reader(_OutputText | _Reasoning | _Summary | _Arguments)
+read_response_delta: Callable[[bytes], TextDelta | None] = reader(_OutputText | _Reasoning | _Summary | _Arguments)
 
 
 # -- /messages ---------------------------------------------------------------------------------------------------------
@@ -127,4 +111,6 @@ class _BlockDelta(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_fiel
         return _encode(self)
 
 
-read_block_delta: _Read = reader(_BlockDelta)
+read_block_delta: Callable[[bytes], TextDelta | None] = reader(_BlockDelta)
+# An event of type `kind` that adds `text` to the text at its place. `item_id` is None where events have none.
+TextDelta: TypeAlias = _OutputText | _Reasoning | _Summary | _Arguments | _BlockDelta

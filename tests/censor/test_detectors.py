@@ -19,8 +19,8 @@ from gateway.censor.detectors import DETECTORS, Detector
 from gateway.censor.lens import Lens
 from gateway.censor.stream import Censor
 from gateway.config import load
-from gateway.policy.folds import DEFAULT_DETECTOR_FOLD
 from gateway.policy.model import Channel, Direction, Policy, Rule
+from gateway.policy.presets import DEFAULT_DETECTOR_FOLD
 from loadtest import false_hits
 from tests.censor.near_misses import NEAR_MISSES, SURROUNDINGS, VALUES
 from tests.support.examples import examples

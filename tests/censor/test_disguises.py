@@ -17,8 +17,8 @@ from gateway.automata import machine, obfuscation, word_chars, word_places
 from gateway.automata.encodings import DRAWN, LEET, PUNCTUATION
 from gateway.automata.obfuscation import ObfuscatedWords
 from gateway.censor.compile import compile_policy
-from gateway.policy.folds import DEFAULT_FOLD, DISGUISES
 from gateway.policy.model import EDITS_FROM, Action, Direction, Fold, Policy, Rule, Strength, Variant
+from gateway.policy.presets import DEFAULT_FOLD, DISGUISES
 from tests.support.compiled import compiled
 from tests.support.examples import examples
 from tests.support.oracle import Oracle

@@ -11,8 +11,8 @@ import pytest
 
 from gateway.censor.compile import fold_word
 from gateway.censor.lens import Lens, is_cjk, is_ignorable, is_mark, is_unseen
-from gateway.policy.folds import DISGUISES
 from gateway.policy.model import Fold
+from gateway.policy.presets import DISGUISES
 
 
 def equivalent(one: str, other: str) -> bool:

@@ -12,8 +12,9 @@ from gateway.censor import inner
 from gateway.censor.nested import NestedCensor
 from gateway.inner_texts import Opened
 from gateway.policy.model import Action, Channel, Direction, Policy, Rule
-from gateway.wire.escapes import EscapeReader, Unescaper
+from gateway.wire.escapes import EscapeReader
 from tests.support.compiled import compiled
+from tests.support.escapes import Unescaper
 from tests.support.examples import examples
 from tests.support.oracle import Oracle
 from tests.support.random_policies import policies

@@ -23,14 +23,15 @@ from gateway.policy.constraints import CONSTRAIN
 from gateway.policy.key_table import KeyTable
 from gateway.policy.listen import LISTEN
 from gateway.policy.model import PRESETS, Fold, Strength, Variant
+from gateway.policy.presets import false_hits
 from gateway.policy.routes import ROUTE
 from gateway.policy.rules import POLICY, RULE
 from gateway.policy.services import JOURNAL, LIMITS, TELEMETRY
-from gateway.policy.strength import false_hits
 from gateway.policy.upstreams import UPSTREAM
 from gateway.wire.chat import CHAT
 from gateway.wire.completions import COMPLETIONS
-from gateway.wire.event_table import EventTable, Kind
+from gateway.wire.event_table import EventTable
+from gateway.wire.message import SlotKind
 from gateway.wire.message_events import DROPPED_IN_MESSAGES, MESSAGE_EVENTS
 from gateway.wire.response_events import DROPPED_IN_RESPONSES, RESPONSE_EVENTS
 from gateway.wire.responses import RESPONSES
@@ -178,10 +179,10 @@ def _false_hits_table() -> str:
 
 
 _READ_AS = {
-    Kind.TEXT: "text",
-    Kind.JSON: "JSON",
-    Kind.OPAQUE: "a payload: text only if it can be read as text",
-    Kind.SIGNATURE: "a signature: left out if what it signs was changed",
+    SlotKind.TEXT: "text",
+    SlotKind.JSON: "JSON",
+    SlotKind.OPAQUE: "a payload: text only if it can be read as text",
+    SlotKind.SIGNATURE: "a signature: left out if what it signs was changed",
 }
 
 

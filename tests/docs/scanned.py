@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from gateway.censor.compile import compile_policy
-from gateway.guard.answer import BrokenAnswer, PlainAnswer, SendBytes, StreamAnswer
+from gateway.guard.answer import BrokenAnswer, PlainAnswer, StreamAnswer
+from gateway.guard.commands import SendBytes
 from gateway.guard.moderation import moderating
 from gateway.guard.open import open_guard
 from gateway.guard.prompt import BadRequest, apply_request_table, guard_prompt, read_request

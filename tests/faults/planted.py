@@ -27,7 +27,7 @@ import httpx2
 from gateway.app import build_app
 from gateway.observe.log import RequestLog
 from gateway.policy.model import Action, Config, Direction, Route, Rule, Strength
-from gateway.policy.providers import Endpoint
+from gateway.policy.servers import Endpoint
 from gateway.proxy.server import server_config
 from tests.faults.speech import draw_word, leaks
 from tests.support import message_streams, response_streams

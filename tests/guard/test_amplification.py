@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.guard.answer import SendBytes, StreamAnswer
+from gateway.guard.answer import StreamAnswer
 from gateway.guard.chat import MAX_CHOICES, MAX_HEAD
+from gateway.guard.commands import SendBytes
 from gateway.guard.open import open_guard
 from gateway.policy.model import Action, Policy
 from gateway.wire.chat import CHAT

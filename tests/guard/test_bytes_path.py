@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.guard import bytes_path
-from gateway.guard.answer import Command, RecordFact, SendBytes, StreamAnswer
+from gateway.guard.answer import StreamAnswer
 from gateway.guard.bytes_path import PythonBytesPath
+from gateway.guard.commands import Command, RecordFact, SendBytes
 from gateway.guard.fast_path import FastPath
 from gateway.observe.facts import GuardFailed
 from gateway.policy.model import Action, Policy, Rule

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateway.guard.answer import BrokenAnswer, SendBytes
+from gateway.guard.answer import BrokenAnswer
 from gateway.guard.channels import MAX_TEXTS
+from gateway.guard.commands import SendBytes
 from gateway.guard.event_shown import MAX_OPEN
 from gateway.observe.facts import GuardFailed
 from gateway.policy.model import Action

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.censor.compile import compile_policy
-from gateway.guard.answer import SendBytes, StreamAnswer
+from gateway.guard.answer import StreamAnswer
+from gateway.guard.commands import SendBytes
 from gateway.guard.open import open_guard
 from gateway.policy.model import Action, Policy, Rule
 from gateway.wire import json, sse

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.policy.model import Route
-from gateway.policy.providers import KeyHeader
+from gateway.policy.servers import KeyHeader
 from tests.support.gateway import UPSTREAM_KEY, RunningGateway, config_for, error_of, question, running
 from tests.support.upstream import MODEL, completion, plain, playing, sending
 from tests.support.upstream import Upstream as PlayedUpstream

@@ -19,7 +19,8 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.guard import bytes_path
-from gateway.guard.answer import Command, RecordFact, SendBytes, StreamAnswer
+from gateway.guard.answer import StreamAnswer
+from gateway.guard.commands import Command, RecordFact, SendBytes
 from gateway.guard.findings import HOLD_BOUNDS, Histogram
 from gateway.http1 import ResponseStream
 from gateway.http1.connection import Connection, Origin

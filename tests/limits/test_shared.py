@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gateway.limits import shared
-from gateway.limits.bucket import Bucket
 from gateway.limits.shared import SharedLimiter
+from gateway.limits.usage import Bucket
 from gateway.policy.model import ClientKey
 from tests.support.limit_process import KEY, KEY_RPM, NARROW, Process
 
@@ -108,11 +108,11 @@ async def test_a_clock_that_begins_anew_does_not_stop_the_refill(tmp_path: Path)
     assert (await limiter.reserve(key, 0)).admitted
     (path,) = tmp_path.iterdir()
     with path.open("r+b") as file:
-        record = shared._Record.read(file.fileno())
-        ahead = replace(record, requests=Bucket(record.requests.level, time.monotonic() + 1_000_000))
-        ahead.write(file.fileno())
+        usage, streams = shared.read_record(file.fileno())
+        ahead = replace(usage, requests=Bucket(usage.requests.level, time.monotonic() + 1_000_000))
+        shared.write_record(file.fileno(), ahead, streams)
         assert (await limiter.reserve(key, 0)).reason == "requests"
-        assert shared._Record.read(file.fileno()).requests.at <= time.monotonic()
+        assert shared.read_record(file.fileno())[0].requests.at <= time.monotonic()
 
 
 async def test_no_file_name_or_content_shows_a_name(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from gateway.config import ConfigError, load
-from gateway.policy.folds import DEFAULT_DETECTOR_FOLD, DEFAULT_PATTERN_FOLD
 from gateway.policy.model import (
     DEFAULT_FOLD,
     Action,
@@ -21,6 +20,7 @@ from gateway.policy.model import (
     Policy,
     Rule,
 )
+from gateway.policy.presets import DEFAULT_DETECTOR_FOLD, DEFAULT_PATTERN_FOLD
 from tests.support.policies import SECRET, read_rule, refused, text_of
 
 

@@ -7,9 +7,8 @@ from itertools import pairwise
 import pytest
 
 from gateway.censor.explain import explain
-from gateway.policy.folds import DEFAULT_FOLD, DEFAULT_PATTERN_FOLD, Fold
 from gateway.policy.model import PRESETS, Policy, Rule, Strength
-from gateway.policy.strength import false_hits
+from gateway.policy.presets import DEFAULT_FOLD, DEFAULT_PATTERN_FOLD, Fold, false_hits
 from tests.support.policies import read, refused, text_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.policy.model import Upstream
-from gateway.policy.providers import Endpoint, KeyHeader
+from gateway.policy.servers import Endpoint, KeyHeader
 from tests.support.policies import SECRET, read, refused, text_of
 
 TEXT = {"chat/completions", "completions", "embeddings"}

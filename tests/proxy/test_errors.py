@@ -10,10 +10,9 @@ from collections.abc import Callable
 import httpx2
 import pytest
 
-from gateway.http1 import HTTP1Transport
 from gateway.proxy.errors import from_transport
 from tests.support.balancing import refusing
-from tests.support.http1_scripts import request_to, trusting
+from tests.support.http1_scripts import HTTPXTransport, request_to, trusting
 from tests.support.scripted_server import Conversation, on_both_loops, serving
 
 
@@ -79,10 +78,15 @@ async def _silent(conversation: Conversation) -> None:
     await conversation.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
+async def _resetting(conversation: Conversation) -> None:
+    await conversation.reader.readexactly(5)
+    conversation.reset()
+
+
 @on_both_loops
 async def test_e10_the_kinds_of_a_real_connection() -> None:
     async def kind_of(url: str, **options: object) -> str:
-        async with HTTP1Transport(**options) as transport:  # type: ignore[arg-type]
+        async with HTTPXTransport(**options) as transport:
             with pytest.raises(httpx2.ConnectError) as caught:
                 await transport.handle_async_request(request_to(url))
             return from_transport(caught.value).kind
@@ -90,6 +94,8 @@ async def test_e10_the_kinds_of_a_real_connection() -> None:
     assert await kind_of("http://nowhere.invalid/") == "dns"
     assert await kind_of(refusing()) == "refused"
     async with serving(_silent) as plain:
+        assert await kind_of(f"https://localhost:{plain.port}/") == "tls"
+    async with serving(_resetting) as plain:
         assert await kind_of(f"https://localhost:{plain.port}/") == "tls"
     async with serving(_silent, certificate="elsewhere") as server:
         assert await kind_of(server.url, verify=trusting("elsewhere")) == "tls"

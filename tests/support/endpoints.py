@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.policy.providers import Endpoint
+from gateway.policy.servers import Endpoint
 from tests.support import message_streams, response_streams
 from tests.support.completions import completed, parts
 from tests.support.embeddings import VECTOR, embedded

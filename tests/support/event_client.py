@@ -14,7 +14,8 @@ from openai._types import omit
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import ResponseStreamEvent
 
-from gateway.guard.answer import CloseUpstream, Command, PlainAnswer, RecordFact, SendBytes, StreamAnswer
+from gateway.guard.answer import PlainAnswer, StreamAnswer
+from gateway.guard.commands import CloseUpstream, Command, RecordFact, SendBytes
 from gateway.guard.open import open_guard
 from gateway.observe.facts import Fact, TextScanned
 from gateway.policy.model import Mode, Policy

@@ -10,7 +10,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.guard.answer import BrokenAnswer, CloseUpstream, Command, PlainAnswer, RecordFact, SendBytes, StreamAnswer
+from gateway.guard.answer import BrokenAnswer, PlainAnswer, StreamAnswer
+from gateway.guard.commands import CloseUpstream, Command, RecordFact, SendBytes
 from gateway.guard.open import open_guard
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.observe.facts import Fact, TextScanned

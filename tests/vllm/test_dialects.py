@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from gateway.policy.model import Action, Config, Decode, Policy, Route, Rule, Unknown, Upstream
-from gateway.policy.providers import Endpoint
+from gateway.policy.servers import Endpoint
 from tests.support.gateway import PATIENT, RunningGateway, running
 from tests.support.sdk_answers import ASKED, Answer, anthropic_client, openai_client
 from tests.support.vllm_server import LEAK, MODEL, NAME, QUESTION, TIMEOUT, Server

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.escapes import Escape, Unescaper
+from tests.support.escapes import Escape, Unescaper
 
 DECODED = {
     "none": ("12MONKEYS", "12MONKEYS"),

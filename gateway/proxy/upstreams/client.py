@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from gateway.http1 import HeadStart, HTTP1Transport, Origin, Response, ResponseStream, origin_of
 from gateway.policy.model import Upstream
-from gateway.policy.providers import DEPLOYMENTS, MODEL_PLACE, KeyHeader, provider_of
+from gateway.policy.servers import DEPLOYMENTS, MODEL_PLACE, KeyHeader, provider_of
 from gateway.proxy.asgi import offload
 from gateway.proxy.cached import Cached
 from gateway.proxy.upstreams.health import LOCAL_SHORTAGE

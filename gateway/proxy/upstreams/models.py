@@ -13,8 +13,8 @@ import httpx2
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.policy.model import ClientKey, Direction
-from gateway.policy.providers import is_deployment
 from gateway.policy.routes import Router
+from gateway.policy.servers import is_deployment
 from gateway.proxy.asgi import PATTERN_COST, offload, scan_cost
 from gateway.proxy.cached import Cached
 from gateway.proxy.errors import HTTPFailure, from_transport

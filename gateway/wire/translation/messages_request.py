@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.wire import json
-from gateway.wire.dialect import BadRequest
+from gateway.wire.dialect import BadRequest, an_object, require_messages
 from gateway.wire.json import Json
 from gateway.wire.translation.messages_tools import (
     BLOCK_FIELDS,
@@ -20,7 +20,6 @@ from gateway.wire.translation.request import (
     a_string,
     add_assistant,
     add_system,
-    an_object,
     blocks_of,
     refuse_others,
     unsupported_type,
@@ -114,12 +113,10 @@ def _messages(body: Json) -> list[Json]:
     messages: list[Json] = []
     if system := body.get("system"):
         add_system(messages, _system_text(system, "system"))
-    given = body.get("messages")
-    if not isinstance(given, list) or not given:
-        raise BadRequest("`messages` must be a non-empty list.", "messages")
+    require_messages(body)
+    given = body["messages"]
     for position, message in enumerate(given):
-        place = f"messages[{position}]"
-        role = an_object(message, place).get("role")
+        place, role = f"messages[{position}]", message.get("role")
         refuse_others(message, ("role", "content", *(("output_config",) if role == "system" else ())), place)
         match role:
             case "user":

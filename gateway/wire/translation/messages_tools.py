@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.wire.dialect import BadRequest
+from gateway.wire.dialect import BadRequest, an_object
 from gateway.wire.json import Json
 from gateway.wire.translation.request import (
     a_list,
     a_string,
-    an_object,
     blocks_of,
     picked,
     refuse_others,

@@ -8,7 +8,7 @@ from collections.abc import Container
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gateway.wire.dialect import BadRequest
+from gateway.wire.dialect import BadRequest, an_object
 from gateway.wire.json import Json
 
 # Of what a client wrote, an error shows what can be the name of a field or a type.
@@ -57,12 +57,6 @@ def refuse_others(given: Json, known: Container[str], place: str) -> None:
     for name, value in given.items():
         if name not in known and value not in (None, False, "", [], {}):
             raise untranslatable(f"{place}.{name}" if _NAME.fullmatch(name) else place)
-
-
-def an_object(value: Any, place: str) -> Json:
-    if not isinstance(value, dict):
-        raise BadRequest(f"`{place}` must be an object.", place)
-    return value
 
 
 def a_list(value: Any, place: str) -> list[Any]:

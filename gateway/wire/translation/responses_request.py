@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-from gateway.wire.dialect import BadRequest
+from gateway.wire.dialect import BadRequest, an_object
 from gateway.wire.json import Json
 from gateway.wire.translation.request import (
     FieldTable,
@@ -13,7 +14,6 @@ from gateway.wire.translation.request import (
     a_string,
     add_assistant,
     add_system,
-    an_object,
     flat_name,
     picked,
     refuse_others,
@@ -223,17 +223,8 @@ def _part(part: Json, place: str) -> Json:
     raise unsupported_type(place, kind)
 
 
-def _function_call(messages: list[Json], item: Json, place: str) -> None:
-    refuse_others(item, _CALL_FIELDS | {"arguments"}, place)
-    _add_call(messages, item, place, "function", "arguments")
-
-
-def _custom_call(messages: list[Json], item: Json, place: str) -> None:
-    refuse_others(item, _CALL_FIELDS | {"input"}, place)
-    _add_call(messages, item, place, "custom", "input")
-
-
-def _add_call(messages: list[Json], item: Json, place: str, kind: str, text: str) -> None:
+def _call(messages: list[Json], item: Json, place: str, kind: str, text: str) -> None:
+    refuse_others(item, _CALL_FIELDS | {text}, place)
     of_kind = {field: a_string(item.get(field), f"{place}.{field}") for field in ("name", text)}
     if namespace := item.get("namespace"):
         of_kind["name"] = flat_name(a_string(namespace, f"{place}.namespace"), of_kind["name"])
@@ -251,15 +242,11 @@ def _call_output(messages: list[Json], item: Json, place: str) -> None:
     messages.append({"role": "tool", "tool_call_id": call_id, "content": user_content(parts)})
 
 
-def _reasoning_item(messages: list[Json], item: Json, place: str) -> None:
-    """Left out: chat has no place for what a model thought in earlier turns."""
-
-
 _ITEMS: dict[str, Callable[[list[Json], Json, str], None]] = {
     "message": _message,
-    "function_call": _function_call,
+    "function_call": partial(_call, kind="function", text="arguments"),
     "function_call_output": _call_output,
-    "custom_tool_call": _custom_call,
+    "custom_tool_call": partial(_call, kind="custom", text="input"),
     "custom_tool_call_output": _call_output,
-    "reasoning": _reasoning_item,
+    "reasoning": lambda messages, item, place: None,  # chat has no place for what was thought in earlier turns
 }

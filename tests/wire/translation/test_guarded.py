@@ -11,7 +11,8 @@ import openai
 import pytest
 
 from gateway.censor.compile import compile_policy
-from gateway.guard.answer import BrokenAnswer, PlainAnswer, RecordFact, SendBytes, StreamAnswer
+from gateway.guard.answer import BrokenAnswer, PlainAnswer, StreamAnswer
+from gateway.guard.commands import RecordFact, SendBytes
 from gateway.guard.open import open_guard
 from gateway.observe.facts import GuardFailed
 from gateway.policy.model import Policy
