@@ -202,7 +202,7 @@ def check_parts(config: Config) -> None:
         raise ConfigError(config.source, "telemetry", missing_part("otel"))
 
 
-def _stored_answers(config: Config, scratch: Path | None, log: RequestLog) -> StoredAnswers | None:
+def _stored_answers(config: Config, runtime_dir: Path | None, log: RequestLog) -> StoredAnswers | None:
     """Not beside other workers: any of them may get the request that refers to an answer."""
     capacity = config.limits.stored_responses
     if capacity is None or runtime_dir is None:

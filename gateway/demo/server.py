@@ -112,7 +112,7 @@ async def _respond(request: Request, answer_to: Callable[[Json], DemoAnswer | Js
     return EventSourceResponse(_events(head, answer, pause), ping=15, send_timeout=30, sep="\n")
 
 
-def _whole_answer(head: Json, answer: DemoAnswer) -> Response:
+def _plain_answer(head: Json, answer: DemoAnswer) -> Response:
     kind, _, choice, _ = _FORMS[answer.id]
     choices = [choice(*each, answer.generation.logprobs) for each in enumerate(answer.generated)]
     return _json({**head, "object": kind, "choices": choices, "usage": answer.usage})

@@ -113,7 +113,7 @@ class ChatGuard(AnswerGuard):
                 by_number[number] = item
         return by_number
 
-    def _take_in_calls(self, choice: Json, message: Json) -> None:
+    def _merge_calls(self, choice: Json, message: Json) -> None:
         """Calls that stand beside the message are read as those in it, or left out if it has some."""
         if self.metadata.enforces:
             for field in CALLS & choice.keys():

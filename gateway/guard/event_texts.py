@@ -268,7 +268,7 @@ class EventTexts:
         """A text that stands around others, censored."""
         return self.censor_complete(given, Channel.OTHER)
 
-    def sent_whole(self, given: str, channel: Channel, kind: SlotKind = SlotKind.TEXT) -> str:
+    def censor_complete(self, given: str, channel: Channel, kind: SlotKind = SlotKind.TEXT) -> str:
         """A text that never comes in pieces, censored."""
         if given in CONSTANT_LABELS or given in self._table.constants:
             return given
@@ -290,7 +290,7 @@ class EventTexts:
 
     def parsed(self, value: Any, channel: Channel) -> Any:
         """JSON that stands parsed where its text would, censored in the same way."""
-        return self.reparsed(self.sent_whole(json.encode(value).decode(), channel, SlotKind.JSON))
+        return self.reparsed(self.censor_complete(json.encode(value).decode(), channel, SlotKind.JSON))
 
     @staticmethod
     def reparsed(text: str) -> Any:

@@ -15,7 +15,7 @@ import pytest
 
 from gateway.config import load
 from gateway.decode.maskfile import banned_of, read_masks
-from tests.support.commands import PATIENCE, portcullis, portcullis_process, write_config
+from tests.support.commands import TIMEOUT, portcullis, portcullis_process, write_config
 
 MASKED: dict[str, Any] = {"id": "password", "words": ["12MONKEYS", "swordfish"], "decode": "mask"}
 BACK: dict[str, Any] = {"id": "codename", "words": ["Heron"], "action": "rollback"}

@@ -42,7 +42,7 @@ from gateway.serving.vllm.managed import (
     RestartPolicy,
     start_progress,
 )
-from tests.support.gateway import PATIENCE
+from tests.support.gateway import TIMEOUT
 from tests.support.managed_vllm import MODEL, StandIn, lives
 
 MASKED = Rule(id="password", words=("12MONKEYS",), decode=Decode.MASK)
