@@ -67,37 +67,35 @@ class FastPath:
         self._enforces = guard.metadata.enforces
         self._read = read
         # A chunk with clean labels: others with the same labels are not scanned for them again, and those that equal
-        # its template are not even parsed.
+        # its template are for `bytes_path`.
         self._known: TypedChunk | None = None
         self._template: ChunkTemplate | None = None
 
     def repeat(self, data: bytes, most: int = sys.maxsize) -> tuple[bytes, list[Json]] | None:
         """What to send, possibly nothing, and the chunks to send after it; None where only the general way will do, or
         the content has more than so many characters."""
-        template = self._template
-        if template is not None and (given := template.read(data)) is not None:
-            return self._censor(template.index, given, template.show) if len(given) <= most else None
-        if self._known is None or (chunk := self._read(data)) is None or not chunk.has_labels_of(self._known):
+        if self._known is None or (chunk := self._read(data)) is None or not chunk.is_like(self._known):
             return None
         if self._enforces:
-            chunk.obfuscation = UNSET
+            chunk.drop()
+        elif chunk.choices[0].token_ids is not UNSET:
+            return None
         given = chunk.choices[0].delta.content
         return self._censor(chunk.choices[0].index, given, chunk.show) if len(given) <= most else None
 
     @property
     def framing(self) -> int:
         """The bytes of an event of `bytes_path` that are not its content's."""
-        template = self._template
-        return 0 if template is None else len(template.before) + len(template.between) + len(template.after)
+        return 0 if self._template is None else self._template.size
 
     def bytes_path(self, limit: int) -> BytesPath | None:
         """The way for the next events, until one of them takes another; None if there is none. `limit`: bytes that an
         event may have."""
         template = self._template
-        choice = None if template is None or self._encoder is not None else self._choices.get(template.index)
+        choice = None if template is None else self._choices.get(template.index)
         if template is None or choice is None or choice.ended or choice.calls:
             return None
-        return open_bytes_path(template, choice.texts.get(_CONTENT), limit)
+        return open_bytes_path(template, self._guard, choice.texts.get(_CONTENT), limit)
 
     def _censor(self, index: int, given: str, show: Callable[[str], bytes]) -> tuple[bytes, list[Json]] | None:
         choice = self._choices.get(index)
@@ -121,8 +119,10 @@ class FastPath:
         """An event took the general way; may others like it take the fast one?"""
         chunk = self._read(data) if self._guard.content_only else None
         if chunk is not None and all(map(self._guard.metadata.is_clean, chunk.labels())):
-            shows_padding = chunk.obfuscation is not UNSET and not self._enforces
-            self._known, self._template = chunk, None if shows_padding else ChunkTemplate.of(data, chunk)
+            dropped = chunk.obfuscation is not UNSET or chunk.choices[0].token_ids is not UNSET
+            self._known, self._template = chunk, None
+            if self._encoder is None and (self._enforces or not dropped):
+                self._template = ChunkTemplate.of(data, chunk)
 
 
 def fast_path(
