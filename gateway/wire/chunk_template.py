@@ -13,19 +13,27 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from gateway.wire.json import reader
+from gateway.wire.chunks import HEAD_FIELDS
+from gateway.wire.json import Json, reader
 from gateway.wire.message import is_figure
 
 
 class _TypedDelta(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    content: str
+    """Of the chunks between the first and the last: nothing but content."""
+
+    content: str | UnsetType = UNSET
+    role: str | UnsetType = UNSET
+    refusal: UnsetType | None = UNSET
+
+
+NOTHING = _TypedDelta()
 
 
 class _TypedChoice(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     index: int
     delta: _TypedDelta
     logprobs: UnsetType | None = UNSET
-    finish_reason: UnsetType | None = UNSET
+    finish_reason: str | UnsetType | None = UNSET
     token_ids: UnsetType | None = UNSET  # vLLM's
 
 
@@ -52,23 +60,32 @@ class TypedChunk(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     usage: _TypedUsage | UnsetType | None = UNSET
     obfuscation: str | UnsetType = UNSET
 
-    def labels(self) -> tuple[str, ...]:
-        """The texts around the content."""
-        labels = (self.id, self.object, self.model, self.service_tier, self.system_fingerprint)
-        return tuple(label for label in labels if isinstance(label, str))
+    def labels(self) -> dict[str, str]:
+        """The texts around the content, by their names."""
+        return {name: label for name in HEAD_FIELDS if isinstance(label := getattr(self, name), str)}
 
-    def is_like(self, other: TypedChunk) -> bool:
-        """Is there nothing around the content that has to be looked at, where `other` has been? No figure is text, but
-        a larger number may be; a usage is counted."""
+    def head(self) -> Json:
+        """What the next chunk repeats."""
+        return {name: value for name in HEAD_FIELDS if (value := getattr(self, name)) is not UNSET}
+
+    @property
+    def has_figures(self) -> bool:
+        """Is there no number to be scanned or counted?"""
+        return is_figure(self.created) and not self.usage
+
+    def has_labels_of(self, other: TypedChunk) -> bool:
         return (
             self.id == other.id
             and self.model == other.model
             and self.object == other.object
             and self.system_fingerprint == other.system_fingerprint
             and self.service_tier == other.service_tier
-            and is_figure(self.created)
-            and not self.usage
         )
+
+    @property
+    def has_content_only(self) -> bool:
+        choice, delta = self.choices[0], self.choices[0].delta
+        return delta.content is not UNSET and delta.role is delta.refusal is UNSET and not choice.finish_reason
 
     def drop(self) -> None:
         """Take out what enforcing policies do."""
@@ -105,6 +122,9 @@ PLACES = {
 }
 
 
+_PROBE = b"7654321"  # may stand in every place
+
+
 class ChunkTemplate:
     """Events that equal one seen before, byte for byte, but for the content, its padding and figures: most of a stream.
 
@@ -131,14 +151,13 @@ class ChunkTemplate:
 
     @classmethod
     def of(cls, data: bytes, chunk: TypedChunk) -> ChunkTemplate | None:
-        """The template of an event and of the chunk read from it, which is used up; None if it makes none."""
+        """The template of an event and of the chunk read from it; None if it makes none."""
         around, names = _places(data)
-        if len(names) > len(set(names)):
+        if len(names) > len(set(names)) or _PROBE in data:
             return None
-        for probe in ("1", "2"):
-            if read_typed(probe.encode().join(around)) != chunk.probed(probe):
-                return None
-        return cls(chunk, around, names)
+        if read_typed(_PROBE.join(around)) != chunk.probed(_PROBE.decode()):
+            return None
+        return cls(replace(chunk, choices=(replace(chunk.choices[0]),)), around, names)
 
     def read(self, data: bytes, at: int = 0) -> tuple[list[bytes], int] | None:
         """What stands in the places of an event's data that begins at `at`, and where it ends; None if it differs in

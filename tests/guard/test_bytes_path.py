@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from gateway.guard import bytes_path
 from gateway.guard.answer import Command, RecordFact, SendBytes, StreamAnswer
 from gateway.guard.bytes_path import PythonBytesPath
+from gateway.guard.chat import ChatGuard
 from gateway.guard.fast_path import FastPath
 from gateway.observe.facts import GuardFailed
-from gateway.policy.model import Action, Policy, Rule
+from gateway.policy.model import Action, Mode, Policy, Rule, Unknown
 from gateway.wire.chunk_template import encode
 from tests.support.guard_client import HEAD, answer_for, policy, rule
 from tests.support.native import native_bytes_path
@@ -29,6 +30,11 @@ POLICIES = (
     WORDS,
     replace(WORDS, rules=(*WORDS.rules, Rule(id="p", pattern="[0-9]{4}", replacement="#"))),
     replace(WORDS, max_hold=6),
+    replace(
+        WORDS, rules=(*WORDS.rules, rule("DEN", "It", id="w", whole_word=True, action=Action.BLOCK, message="No."))
+    ),
+    replace(WORDS, mode=Mode.OBSERVE),
+    replace(WORDS, unknown=Unknown.REFUSE),
 )
 # Characters that JSON or other readers of lines escape, that fold to several, and that begin another text.
 PIECES = (
@@ -44,6 +50,29 @@ SHAPES: dict[str, dict[str, Any]] = {
     "vLLM's, counted": {"usage": USAGE},
     "counted before": {"id": "qz", "usage": {**USAGE, "reasoning_tokens": 0, "prompt_tokens_details": None}},
 }
+LABELS: dict[str, dict[str, Any]] = {
+    "clean": {},
+    "a match": {"id": "a 12MONKEYS"},
+    "half a match": {"model": "12MON", "system_fingerprint": "KEYS"},
+    "long": {"system_fingerprint": "f" * 70, "service_tier": "t" * 300},
+    "too long": {"system_fingerprint": "f" * 3000},
+    "none": {"system_fingerprint": None},
+}
+BEGINNINGS: dict[str, dict[str, Any]] = {
+    "empty": {"role": "assistant", "content": ""},
+    "text": {"role": "assistant", "content": "It 12MON", "refusal": None},
+    "a match": {"role": "assistant", "content": "FORBIDDEN 12MONKEYS"},
+    "another role": {"role": "12MONKEYS", "content": "a"},
+    "role": {"role": "assistant"},
+    "nothing": {},
+    "refusal": {"content": None, "refusal": "FORBID"},
+    "JSON": {"role": "assistant", "content": '{"a": "12MON'},
+}
+# Deltas and why they end.
+ENDS: tuple[tuple[dict[str, Any], str | None], ...] = (
+    *(({}, "stop"), ({}, "length"), ({"content": ""}, "stop"), ({"content": "KEYS DEN"}, "stop"), ({}, "12MONKEYS")),
+    *(({"role": "assistant"}, "stop"), ({"content": "It"}, None), ({}, None), ({}, "")),
+)
 COUNTED = [name for name, shape in SHAPES.items() if shape.get("usage")]
 # Of `created` and what is counted: some are no figure of a template, some no figure at all, some no JSON.
 NUMBERS = ("0", "1", "7", "12", "99999999999", "100000000000", "4111111111111111", "-1", "1.0", "1e3", "01", "12MON")
@@ -68,6 +97,12 @@ def event(
     for name, figure in zip(('"created": ', '"completion_tokens": '), figures, strict=True):
         text = text.replace(f"{name}1", f"{name}{figure}")
     return b"data: " + text.replace('"PAD"', f'"{padding}"').encode() + b"\n\n"
+
+
+def around(delta: dict[str, Any], finish: str | None = None, index: int = 0, **labels: Any) -> bytes:
+    """An event with any delta."""
+    choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}
+    return b"data: " + json.dumps({**HEAD, **labels, "choices": [choice]}).encode() + b"\n\n"
 
 
 class Ways:
@@ -164,6 +199,7 @@ def test_what_comes_out_is_what_the_general_way_writes(
     noise: list[tuple[int, int]],
     whole: bool,
 ) -> None:
+    padded = padded and policy.mode is Mode.ENFORCE  # one that observes counts the padding on the general way alone
     events = [event("Once ", "a" * padded if padded else None, shape, escaped)] * 2
     events += [
         event(piece, padding if padded else None, shape, escaped, given)
@@ -185,6 +221,52 @@ def test_every_cut_of_a_stream_comes_out_the_same(implementation: Any, shape: st
     data = b"".join(event(text, "k3", shape, figures=(str(at), str(at * 9))) for at, text in enumerate(texts))
     for place in range(len(data)):
         assert_equal(WORDS, cut(data, [place]), implementation)
+
+
+@BOTH
+@given(
+    policy=st.sampled_from(POLICIES),
+    labels=st.lists(st.sampled_from(list(LABELS)), min_size=3, max_size=3),
+    first=st.sampled_from(list(BEGINNINGS)),
+    pieces=st.lists(st.sampled_from(PIECES), max_size=4),
+    ends=st.lists(st.sampled_from(ENDS), max_size=3),
+    indices=st.lists(st.sampled_from([0, 0, 0, 1, -1]), min_size=10, max_size=10),
+    done=st.booleans(),
+    cuts=st.none() | st.lists(st.integers(0, 4000), max_size=4),
+)
+def test_a_stream_begins_and_ends_as_on_the_general_way(
+    implementation: Any,
+    policy: Policy,
+    labels: list[str],
+    first: str,
+    pieces: list[str],
+    ends: list[tuple[dict[str, Any], str | None]],
+    indices: list[int],
+    done: bool,
+    cuts: list[int] | None,
+) -> None:
+    deltas = [(BEGINNINGS[first], None), *(({"content": piece}, None) for piece in pieces), *ends]
+    named = [labels[0], *labels[1:], *[labels[2]] * 10]
+    events = [
+        around(delta, finish, index, **LABELS[name])
+        for (delta, finish), index, name in zip(deltas, indices, named, strict=False)
+    ]
+    events += [b"data: [DONE]\n\n"] * done
+    assert_equal(policy, events if cuts is None else cut(b"".join(events), cuts), implementation)
+
+
+@pytest.mark.parametrize("text", ["It is ", "It is 12MON", ""])
+def test_a_stream_of_one_chunk_takes_no_general_way(text: str) -> None:
+    with patch.object(ChatGuard, "chunk", side_effect=AssertionError):
+        commands, _ = fed(WORDS, [around({"role": "assistant", "content": text}), around({}, "stop")], None)
+    assert text in "".join(
+        choice["delta"].get("content", "")
+        for read in shown(commands)
+        for sent in read
+        if isinstance(sent, list)
+        for each in sent[:-1]
+        for choice in each.get("choices", ())
+    )
 
 
 @BOTH
