@@ -26,7 +26,6 @@ from gateway.guard.open import open_guard
 from gateway.policy.model import Limits, Policy, Rule
 from gateway.wire import sse
 from gateway.wire.chat import CHAT
-from gateway.wire.chunk_template import ChunkTemplate, TypedChunk
 from gateway.wire.dialect import Dialect
 from gateway.wire.messages import MESSAGES
 from gateway.wire.responses import RESPONSES
@@ -74,8 +73,7 @@ def ways(size: int = _PROSE.tokens) -> list[Way]:
     return [
         Way("one event a read", sse.Decoder, "single", lambda: words, prose),
         Way("chunks like the one before", FastPath, "repeat", lambda: words, prose),
-        Way("of these, equal but for the content", ChunkTemplate, "read", lambda: words, prose),
-        Way("chunks with labels seen before", TypedChunk, "has_labels_of", lambda: words, prose, stamped=True),
+        Way("equal but for content and figures", FastPath, "bytes_path", lambda: words, prose, stamped=True),
         Way("all words over a chunk", Scanner, "scan_quickly", lambda: words, prose),
         Way("all patterns over a chunk", PatternCursor, "try_quickly", lambda: detectors, prose),
         Way("words that come once", LiteralMachine, "walk", lambda: compiled(listed), once, anew=True),

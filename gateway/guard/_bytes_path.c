@@ -12,6 +12,8 @@
 #include <string.h>
 
 #define MAX_BOUNDS 16 /* of a histogram */
+#define MAX_PLACES 8  /* of an event that may change */
+#define MAX_FIGURE 11 /* digits */
 
 /* A gateway.guard.channels.Histogram. */
 typedef struct {
@@ -20,26 +22,43 @@ typedef struct {
     double bounds[MAX_BOUNDS];
 } Histogram;
 
-/* What a path refers to, and the parameters of its constructor, in their order. */
+typedef struct {
+    const char *text; /* borrowed */
+    Py_ssize_t size;
+} Part;
+
+/* Parts with places between them, as a gateway.wire.chunk_template.ChunkTemplate has them. */
+typedef struct {
+    Part parts[MAX_PLACES + 1];
+    unsigned char places[MAX_PLACES];
+    int count; /* of places; -1: there is no such form */
+} Form;
+
+/* What a path refers to. */
 enum {
-    BEFORE, BETWEEN, AFTER, SHOWN_BEFORE, SHOWN_AFTER, /* bytes */
-    TEXT, COUNTS, SCANNER, CURSOR, RELEASER,           /* CURSOR is None where the scanner has several */
-    DECODE, ENCODE, ESCAPE,                            /* what reads and writes a content that is not plain */
-    HELD, HOLD,                                        /* histograms */
-    SENT, REST,                                        /* not parameters */
+    AROUND, KINDS, SHOWN, ORDER, BARE, BARE_ORDER, /* of the template */
+    GUARD, TEXT, COUNTS, SCANNER, CURSOR, RELEASER, /* parameters of its constructor, in their order, behind the template;
+                                                       CURSOR is None where the scanner has several */
+    DECODE, ENCODE, ESCAPE,                         /* what reads and writes a content that is not plain */
+    HELD, HOLD,                                     /* histograms */
+    SENT, REST,                                     /* not parameters */
     REFERENCES
 };
+
+enum { CONTENT = 'c', PADDING = 'p', FIGURE = 'f' }; /* kinds of places */
+static const char LINE[] = "data: ", EVENT_END[] = "\n\n";
+#define LINE_SIZE 6
+#define EVENT_END_SIZE 2
 
 typedef struct {
     PyObject_HEAD
     PyObject *at[REFERENCES];
+    Form event, shown, bare;
     Histogram held, hold;
-    Py_ssize_t piece, limit;
+    Py_ssize_t piece, limit, content, prompt, answer; /* the last three are places; prompt is -1 where nothing is counted */
     int ready;
 } Path;
 
-#define SIZE(name) PyBytes_Size(self->at[name])
-#define BYTES(name) PyBytes_AsString(self->at[name])
 #define CALL(function, argument) PyObject_CallFunctionObjArgs(self->at[function], argument, NULL)
 #define REPLACE(variable, value)          \
     do {                                  \
@@ -48,17 +67,58 @@ typedef struct {
         Py_XDECREF(old_value);            \
     } while (0)
 
+/* The name of an attribute, and its slot in the type that last had it; NULL where that has none. */
+typedef struct {
+    PyObject *name, *slot;
+    PyTypeObject *type;
+} Attribute;
+
 static struct {
-    PyObject *arrival, *base, *disconnected, *folded, *held, *held_since, *live, *machine, *now, *scan_quickly, *scanned,
-        *state, *total, *walk, *write_paused, *written;
+    Attribute arrival, base, disconnected, folded, held, held_since, live, machine, now, scanned, state, total, usage,
+        write_paused, written;
+    PyObject *scan_quickly, *walk;
 } names;
+static descrgetfunc get_slot;
+static descrsetfunc set_slot;
 
 /* -- attributes ---------------------------------------------------------------------------------------------------- */
 
-/* -1 with an exception. */
-static int add_to(PyObject *object, PyObject *name, Py_ssize_t amount)
+/* Has the type of an object a slot for it? To find it anew each time is most of what reading one costs. */
+static int has_slot(Attribute *attribute, PyObject *object)
 {
-    PyObject *value = PyObject_GetAttr(object, name);
+    PyTypeObject *type = Py_TYPE(object);
+    if (type != attribute->type) {
+        PyObject *slot = PyObject_GetAttr((PyObject *)type, attribute->name);
+        if (slot == NULL)
+            PyErr_Clear();
+        else if (!Py_IS_TYPE(slot, &PyMemberDescr_Type))
+            Py_CLEAR(slot);
+        REPLACE(attribute->slot, slot);
+        PyTypeObject *old_type = attribute->type;
+        attribute->type = (PyTypeObject *)Py_NewRef((PyObject *)type);
+        Py_XDECREF((PyObject *)old_type);
+    }
+    return attribute->slot != NULL;
+}
+
+static PyObject *get(PyObject *object, Attribute *attribute)
+{
+    if (has_slot(attribute, object))
+        return get_slot(attribute->slot, object, (PyObject *)Py_TYPE(object));
+    return PyObject_GetAttr(object, attribute->name);
+}
+
+static int set(PyObject *object, Attribute *attribute, PyObject *value)
+{
+    if (has_slot(attribute, object))
+        return set_slot(attribute->slot, object, value);
+    return PyObject_SetAttr(object, attribute->name, value);
+}
+
+/* -1 with an exception. */
+static int add_to(PyObject *object, Attribute *attribute, Py_ssize_t amount)
+{
+    PyObject *value = get(object, attribute);
     if (value == NULL)
         return -1;
     Py_ssize_t before = PyLong_AsSsize_t(value);
@@ -68,7 +128,7 @@ static int add_to(PyObject *object, PyObject *name, Py_ssize_t amount)
     value = PyLong_FromSsize_t(before + amount);
     if (value == NULL)
         return -1;
-    int done = PyObject_SetAttr(object, name, value);
+    int done = set(object, attribute, value);
     Py_DECREF(value);
     return done;
 }
@@ -89,51 +149,82 @@ static int observe(const Histogram *histogram, double value)
         return -1;
     if (value == 0.0)
         return 0;
-    PyObject *total = PyObject_GetAttr(histogram->self, names.total);
+    PyObject *total = get(histogram->self, &names.total);
     if (total == NULL)
         return -1;
     double sum = PyFloat_AsDouble(total) + value;
     Py_DECREF(total);
     if (PyErr_Occurred() || (total = PyFloat_FromDouble(sum)) == NULL)
         return -1;
-    int done = PyObject_SetAttr(histogram->self, names.total, total);
+    int done = set(histogram->self, &names.total, total);
     Py_DECREF(total);
     return done;
 }
 
 /* -- one event ----------------------------------------------------------------------------------------------------- */
 
-/* Where the content of an event begins and ends, without its quotes; 0 if it is no event of the template. */
-static int find_content(const Path *self, const char *data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t *begin,
-                        Py_ssize_t *stop)
+static int is_digit(char byte)
 {
-    const Py_ssize_t before = SIZE(BEFORE), after = SIZE(AFTER);
-    const Py_ssize_t between = SIZE(BETWEEN);
-    if (end - at < before + after || end - at > self->limit)
-        return 0;
-    *begin = at + before;
-    *stop = end - after;
-    if (memcmp(data + at, BYTES(BEFORE), (size_t)before) != 0 ||
-        memcmp(data + *stop, BYTES(AFTER), (size_t)after) != 0)
-        return 0;
-    if (between == 0)
-        return 1;
-    /* Nothing in the padding ends a string, so the last place is the one behind the content; and of letters and digits
-       alone, it is behind them. */
-    Py_ssize_t padding = *stop;
-    while (padding > *begin) {
-        const char byte = data[padding - 1];
-        if (!((byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z')))
-            break;
-        padding--;
-    }
-    if (padding - *begin < between)
-        return 0;
-    *stop = padding - between;
-    return memcmp(data + *stop, BYTES(BETWEEN), (size_t)between) == 0;
+    return byte >= '0' && byte <= '9';
 }
 
-/* Is this JSON's spelling of itself, in ASCII? */
+/* Where an event of the template ends whose data begins at `at`, and what stands in its places; 0 if it is none. Is the
+   content JSON's spelling of itself, in ASCII? */
+static Py_ssize_t find_places(const Path *self, const char *data, Py_ssize_t at, Py_ssize_t size, Part *found, int *plain)
+{
+    for (int place = 0;; place++) {
+        const Part part = self->event.parts[place];
+        if (size - at < part.size || memcmp(data + at, part.text, (size_t)part.size) != 0)
+            return 0;
+        at += part.size;
+        if (place == self->event.count)
+            return at;
+        const Py_ssize_t begin = at;
+        switch (self->event.places[place]) {
+        case CONTENT:
+            for (; at < size && data[at] != '"'; at++) {
+                const unsigned char byte = (unsigned char)data[at];
+                if (byte < 0x20 || byte > 0x7e || byte == '\\') {
+                    *plain = 0;
+                    at += byte == '\\'; /* a quote behind it ends nothing */
+                }
+            }
+            break;
+        case PADDING:
+            while (at < size && (is_digit(data[at]) || ((data[at] | 0x20) >= 'a' && (data[at] | 0x20) <= 'z')))
+                at++;
+            break;
+        default:
+            while (at < size && is_digit(data[at]) && at - begin < MAX_FIGURE)
+                at++;
+            if (at == begin || (data[begin] == '0' && at > begin + 1))
+                return 0;
+        }
+        found[place] = (Part){data + begin, at - begin};
+    }
+}
+
+/* A figure, a new reference. */
+static PyObject *number_of(Part figure)
+{
+    long long number = 0;
+    for (Py_ssize_t at = 0; at < figure.size; at++)
+        number = number * 10 + figure.text[at] - '0';
+    return PyLong_FromLongLong(number);
+}
+
+/* Counts what an event says of tokens; -1 with an exception. */
+static int note_usage(const Path *self, const Part *found)
+{
+    PyObject *prompt = number_of(found[self->prompt]), *answer = number_of(found[self->answer]);
+    PyObject *usage = prompt == NULL || answer == NULL ? NULL : PyTuple_Pack(2, prompt, answer);
+    const int done = usage == NULL ? -1 : set(self->at[GUARD], &names.usage, usage);
+    Py_XDECREF(prompt);
+    Py_XDECREF(answer);
+    Py_XDECREF(usage);
+    return done;
+}
+
 static int is_plain(const char *text, Py_ssize_t size)
 {
     for (Py_ssize_t at = 0; at < size; at++) {
@@ -144,15 +235,17 @@ static int is_plain(const char *text, Py_ssize_t size)
     return 1;
 }
 
-/* The content, a new reference; NULL with an exception, or without one if it is none. `text` has a quote before it and
-   one behind it. */
-static PyObject *decoded(const Path *self, const char *text, Py_ssize_t size)
+/* The content, a new reference; NULL with an exception, or without one if it is none. */
+static PyObject *decoded(const Path *self, Part content, int plain)
 {
-    if (is_plain(text, size))
-        return PyUnicode_FromStringAndSize(text, size);
-    PyObject *quoted = PyBytes_FromStringAndSize(text - 1, size + 2);
+    if (plain)
+        return PyUnicode_FromStringAndSize(content.text, content.size);
+    PyObject *quoted = PyBytes_FromStringAndSize(NULL, content.size + 2);
     if (quoted == NULL)
         return NULL;
+    char *to = PyBytes_AsString(quoted);
+    to[0] = to[content.size + 1] = '"';
+    memcpy(to + 1, content.text, (size_t)content.size);
     PyObject *given = CALL(DECODE, quoted);
     Py_DECREF(quoted);
     if (given == NULL && PyErr_ExceptionMatches(PyExc_ValueError))
@@ -168,7 +261,7 @@ static PyObject *decoded(const Path *self, const char *text, Py_ssize_t size)
 /* The state behind `given`, a new reference; None where it is remarkable; NULL with an exception. */
 static PyObject *walked(const Path *self, PyObject *given, Py_ssize_t length)
 {
-    PyObject *state = PyObject_GetAttr(self->at[CURSOR], names.state);
+    PyObject *state = get(self->at[CURSOR], &names.state);
     for (Py_ssize_t at = 0; state != NULL && at < length; at++) {
         if (!PyDict_Check(state)) {
             PyErr_SetString(PyExc_TypeError, "a state is no table");
@@ -184,8 +277,8 @@ static PyObject *walked(const Path *self, PyObject *given, Py_ssize_t length)
             Py_DECREF(state);
             if (PyErr_Occurred())
                 return NULL;
-            PyObject *machine = PyObject_GetAttr(self->at[CURSOR], names.machine);
-            PyObject *from = machine == NULL ? NULL : PyObject_GetAttr(self->at[CURSOR], names.state);
+            PyObject *machine = get(self->at[CURSOR], &names.machine);
+            PyObject *from = machine == NULL ? NULL : get(self->at[CURSOR], &names.state);
             PyObject *found = from == NULL ? NULL : PyObject_CallMethodObjArgs(machine, names.walk, from, given, NULL);
             Py_XDECREF(machine);
             Py_XDECREF(from);
@@ -194,7 +287,7 @@ static PyObject *walked(const Path *self, PyObject *given, Py_ssize_t length)
         Py_INCREF(target);
         Py_DECREF(state);
         state = target;
-        PyObject *arrival = PyObject_GetAttr(state, names.arrival);
+        PyObject *arrival = get(state, &names.arrival);
         if (arrival == NULL)
             break;
         Py_DECREF(arrival);
@@ -223,16 +316,16 @@ static Py_ssize_t scan(const Path *self, PyObject *given, Py_ssize_t length)
             Py_DECREF(state);
             return -1;
         }
-        found = PyObject_GetAttr(state, names.live);
+        found = get(state, &names.live);
         if (found != NULL && PyLong_AsSsize_t(found) < 0) { /* not worked out yet */
             Py_CLEAR(found);
-            PyObject *machine = PyErr_Occurred() ? NULL : PyObject_GetAttr(self->at[CURSOR], names.machine);
-            found = machine == NULL ? NULL : PyObject_CallMethodObjArgs(machine, names.live, state, NULL);
+            PyObject *machine = PyErr_Occurred() ? NULL : get(self->at[CURSOR], &names.machine);
+            found = machine == NULL ? NULL : PyObject_CallMethodObjArgs(machine, names.live.name, state, NULL);
             Py_XDECREF(machine);
         }
-        if (found != NULL && (PyObject_SetAttr(self->at[CURSOR], names.state, state) < 0 ||
-                              add_to(self->at[CURSOR], names.folded, length) < 0 ||
-                              add_to(self->at[SCANNER], names.scanned, length) < 0))
+        if (found != NULL && (set(self->at[CURSOR], &names.state, state) < 0 ||
+                              add_to(self->at[CURSOR], &names.folded, length) < 0 ||
+                              add_to(self->at[SCANNER], &names.scanned, length) < 0))
             Py_CLEAR(found);
         Py_DECREF(state);
     }
@@ -247,7 +340,7 @@ static Py_ssize_t scan(const Path *self, PyObject *given, Py_ssize_t length)
    ChannelText.note_held. */
 static PyObject *released(const Path *self, PyObject *given, Py_ssize_t live, PyObject *now)
 {
-    PyObject *held = PyObject_GetAttr(self->at[RELEASER], names.held), *shown = NULL, *since = NULL;
+    PyObject *held = get(self->at[RELEASER], &names.held), *shown = NULL, *since = NULL;
     if (held == NULL)
         return NULL;
     REPLACE(held, PyUnicode_Concat(held, given));
@@ -260,21 +353,21 @@ static PyObject *released(const Path *self, PyObject *given, Py_ssize_t live, Py
         goto failed;
     if (cut > 0) {
         REPLACE(held, PyUnicode_Substring(held, cut, length));
-        if (held == NULL || add_to(self->at[RELEASER], names.base, cut) < 0 || add_to(self->at[TEXT], names.written, cut) < 0)
+        if (held == NULL || add_to(self->at[RELEASER], &names.base, cut) < 0 || add_to(self->at[TEXT], &names.written, cut) < 0)
             goto failed;
     }
     const Py_ssize_t kept = length - cut;
-    if (PyObject_SetAttr(self->at[RELEASER], names.held, held) < 0 || observe(&self->held, (double)kept) < 0)
+    if (set(self->at[RELEASER], &names.held, held) < 0 || observe(&self->held, (double)kept) < 0)
         goto failed;
-    since = PyObject_GetAttr(self->at[TEXT], names.held_since);
+    since = get(self->at[TEXT], &names.held_since);
     if (since == NULL)
         goto failed;
     if (since != Py_None && (cut > 0 || kept == 0)) {
         const double waited = PyFloat_AsDouble(now) - PyFloat_AsDouble(since);
         if (PyErr_Occurred() || observe(&self->hold, waited) < 0 ||
-            PyObject_SetAttr(self->at[TEXT], names.held_since, kept ? now : Py_None) < 0)
+            set(self->at[TEXT], &names.held_since, kept ? now : Py_None) < 0)
             goto failed;
-    } else if (kept && since == Py_None && PyObject_SetAttr(self->at[TEXT], names.held_since, now) < 0)
+    } else if (kept && since == Py_None && set(self->at[TEXT], &names.held_since, now) < 0)
         goto failed;
     Py_DECREF(since);
     Py_DECREF(held);
@@ -286,78 +379,96 @@ failed:
     return NULL;
 }
 
+/* The event with this in its places, a new reference. */
+static PyObject *event_of(const Form *form, const Part *found)
+{
+    Py_ssize_t size = LINE_SIZE + EVENT_END_SIZE;
+    for (int place = 0; place <= form->count; place++)
+        size += form->parts[place].size + (place < form->count ? found[form->places[place]].size : 0);
+    PyObject *event = PyBytes_FromStringAndSize(NULL, size);
+    if (event == NULL)
+        return NULL;
+    char *to = PyBytes_AsString(event);
+    memcpy(to, LINE, LINE_SIZE);
+    to += LINE_SIZE;
+    for (int place = 0; place <= form->count; place++) {
+        const Part part = form->parts[place];
+        memcpy(to, part.text, (size_t)part.size);
+        to += part.size;
+        if (place < form->count) {
+            const Part given = found[form->places[place]];
+            memcpy(to, given.text, (size_t)given.size);
+            to += given.size;
+        }
+    }
+    memcpy(to, EVENT_END, EVENT_END_SIZE);
+    return event;
+}
+
 /* The event with this content, a new reference. */
-static PyObject *shown_event(const Path *self, PyObject *shown)
+static PyObject *shown_event(const Path *self, PyObject *shown, Part *found)
 {
     PyObject *encoded = NULL, *event;
-    Py_ssize_t size;
-    const char *content = PyUnicode_AsUTF8AndSize(shown, &size);
-    if (content == NULL)
+    Part *content = &found[self->content];
+    content->text = PyUnicode_AsUTF8AndSize(shown, &content->size);
+    if (content->text == NULL)
         return NULL;
-    const int plain = is_plain(content, size);
-    if (!plain) {
+    if (!is_plain(content->text, content->size)) {
         encoded = CALL(ENCODE, shown);
         if (encoded != NULL)
             REPLACE(encoded, CALL(ESCAPE, encoded));
         if (encoded == NULL)
             return NULL;
-        if (!PyBytes_Check(encoded)) {
+        if (!PyBytes_Check(encoded) || PyBytes_Size(encoded) < 2) {
             Py_DECREF(encoded);
-            PyErr_SetString(PyExc_TypeError, "encode returned no bytes");
+            PyErr_SetString(PyExc_TypeError, "encode returned no string's bytes");
             return NULL;
         }
-        content = PyBytes_AsString(encoded);
-        size = PyBytes_Size(encoded);
+        *content = (Part){PyBytes_AsString(encoded) + 1, PyBytes_Size(encoded) - 2};
     }
-    const Py_ssize_t before = SIZE(SHOWN_BEFORE), after = SIZE(SHOWN_AFTER);
-    event = PyBytes_FromStringAndSize(NULL, before + size + 2 * plain + after);
-    if (event != NULL) {
-        char *to = PyBytes_AsString(event);
-        memcpy(to, BYTES(SHOWN_BEFORE), (size_t)before);
-        to += before;
-        if (plain)
-            *to++ = '"';
-        memcpy(to, content, (size_t)size);
-        to += size;
-        if (plain)
-            *to++ = '"';
-        memcpy(to, BYTES(SHOWN_AFTER), (size_t)after);
-    }
+    event = event_of(&self->shown, found);
     Py_XDECREF(encoded);
     return event;
 }
 
-/* Takes one event. 1 if it was taken, 0 if not, -1 with an exception. */
-static int relay_event(const Path *self, const char *data, Py_ssize_t at, Py_ssize_t end, PyObject *now, PyObject **sent)
+/* Takes one event. Where it ends; 0 if it was not taken, -1 with an exception. */
+static Py_ssize_t relay_event(const Path *self, const char *data, Py_ssize_t at, Py_ssize_t size, PyObject *now,
+                              PyObject **sent)
 {
-    Py_ssize_t begin, stop;
-    if (!find_content(self, data, at, end, &begin, &stop))
+    Part found[MAX_PLACES];
+    int plain = 1;
+    if (size - at < LINE_SIZE || memcmp(data + at, LINE, LINE_SIZE) != 0)
         return 0;
-    PyObject *given = decoded(self, data + begin, stop - begin);
+    Py_ssize_t end = find_places(self, data, at + LINE_SIZE, size, found, &plain);
+    if (end == 0 || end - at > self->limit || size - end < EVENT_END_SIZE ||
+        memcmp(data + end, EVENT_END, EVENT_END_SIZE) != 0)
+        return 0;
+    PyObject *given = decoded(self, found[self->content], plain);
     if (given == NULL)
         return PyErr_Occurred() ? -1 : 0;
     const Py_ssize_t length = PyUnicode_GetLength(given);
     /* Where a backtick stands JSON may begin, which is a text of its own. */
     const Py_ssize_t fence = PyUnicode_FindChar(given, '`', 0, length, 1);
     Py_ssize_t live = fence == -2 ? -2 : length > self->piece || fence >= 0 ? -1 : scan(self, given, length);
-    PyObject *shown = live < 0 ? NULL : released(self, given, live, now);
+    PyObject *shown = live < 0 ? NULL : released(self, given, live, now), *event = NULL;
     Py_DECREF(given);
     if (shown == NULL)
         return live == -1 ? 0 : -1;
-    int taken = 1;
-    if (PyUnicode_GetLength(shown) > 0 || length == 0) {
-        PyObject *event = shown_event(self, shown);
-        if (event == NULL)
-            taken = -1;
-        else if (*sent == NULL)
-            *sent = event;
-        else {
-            PyBytes_ConcatAndDel(sent, event);
-            taken = *sent == NULL ? -1 : 1;
-        }
-    }
+    end += EVENT_END_SIZE;
+    if (self->prompt >= 0 && note_usage(self, found) < 0)
+        end = -1;
+    else if (PyUnicode_GetLength(shown) > 0 || length == 0)
+        end = (event = shown_event(self, shown, found)) == NULL ? -1 : end;
+    else if (self->bare.count >= 0)
+        end = (event = event_of(&self->bare, found)) == NULL ? -1 : end;
     Py_DECREF(shown);
-    return taken;
+    if (*sent == NULL)
+        *sent = event;
+    else if (event != NULL) {
+        PyBytes_ConcatAndDel(sent, event);
+        end = *sent == NULL ? -1 : end;
+    }
+    return end;
 }
 
 /* Takes events until one is not taken. Where the next one begins; -1 with an exception. */
@@ -365,20 +476,10 @@ static Py_ssize_t relay_events(const Path *self, const char *data, Py_ssize_t at
                                PyObject **sent)
 {
     while (at < size) {
-        /* The first empty line behind `at`. */
-        const char *line = data + at;
-        do
-            line = memchr(line, '\n', (size_t)(data + size - line));
-        while (line != NULL && ++line < data + size && *line != '\n');
-        if (line == NULL || line >= data + size)
-            break;
-        const Py_ssize_t end = line - 1 - data;
-        const int taken = relay_event(self, data, at, end, now, sent);
-        if (taken < 0)
-            return -1;
-        if (!taken)
-            break;
-        at = end + 2;
+        const Py_ssize_t end = relay_event(self, data, at, size, now, sent);
+        if (end <= 0)
+            return end < 0 ? -1 : at;
+        at = end;
     }
     return at;
 }
@@ -395,7 +496,7 @@ static PyObject *feed(PyObject *object, PyObject *const *arguments, Py_ssize_t c
     PyObject *now = arguments[1], *sent = NULL;
     const char *data = PyBytes_AsString(arguments[0]);
     const Py_ssize_t size = PyBytes_Size(arguments[0]);
-    if (PyObject_SetAttr(self->at[COUNTS], names.now, now) < 0)
+    if (set(self->at[COUNTS], &names.now, now) < 0)
         return NULL;
     const Py_ssize_t at = relay_events(self, data, 0, size, now, &sent);
     if (at < 0) {
@@ -434,24 +535,94 @@ static int open_histogram(Histogram *histogram, PyObject *self)
     return PyErr_Occurred() ? -1 : 0;
 }
 
+/* `places` are kinds where `most` is 0, and otherwise less than `most`. -1 with an exception. */
+static int open_form(Form *form, PyObject *around, PyObject *places, int most)
+{
+    const Py_ssize_t count = !PyTuple_Check(around) || !PyBytes_Check(places) ? MAX_PLACES + 1 : PyTuple_Size(around) - 1;
+    if (count > MAX_PLACES || PyBytes_Size(places) != (count < 0 ? 0 : count)) {
+        PyErr_SetString(PyExc_ValueError, "a template has up to 8 places between bytes in a tuple");
+        return -1;
+    }
+    form->count = (int)count;
+    for (Py_ssize_t at = 0; at <= count; at++) {
+        PyObject *part = PyTuple_GetItem(around, at); /* borrowed */
+        if (PyBytes_AsStringAndSize(part, (char **)&form->parts[at].text, &form->parts[at].size) < 0)
+            return -1;
+        if (at < count) {
+            const unsigned char place = (unsigned char)PyBytes_AsString(places)[at];
+            if (most ? place >= most : place != CONTENT && place != PADDING && place != FIGURE) {
+                PyErr_SetString(PyExc_ValueError, "a template has a place of another kind, or one that it has not");
+                return -1;
+            }
+            form->places[at] = place;
+        }
+    }
+    return 0;
+}
+
+/* What is counted: None, or a pair of places that are figures. -1 with an exception. */
+static int open_counted(Path *self, PyObject *counted)
+{
+    self->prompt = -1;
+    if (counted == Py_None)
+        return 0;
+    Py_ssize_t prompt, answer;
+    if (!PyTuple_Check(counted)) {
+        PyErr_SetString(PyExc_TypeError, "what is counted is no pair");
+        return -1;
+    }
+    if (!PyArg_ParseTuple(counted, "nn", &prompt, &answer))
+        return -1;
+    const Form *event = &self->event;
+    if (prompt < 0 || prompt >= event->count || answer < 0 || answer >= event->count ||
+        event->places[prompt] != FIGURE || event->places[answer] != FIGURE) {
+        PyErr_SetString(PyExc_ValueError, "what is counted is no figure");
+        return -1;
+    }
+    self->prompt = prompt;
+    self->answer = answer;
+    return 0;
+}
+
+/* -1 with an exception. */
+static int open_template(Path *self, PyObject *template)
+{
+    static const char *const attributes[] = {"around", "kinds", "shown", "order", "bare", "bare_order"};
+    for (int name = AROUND; name <= BARE_ORDER; name++)
+        if ((self->at[name] = PyObject_GetAttrString(template, attributes[name])) == NULL)
+            return -1;
+    if (open_form(&self->event, self->at[AROUND], self->at[KINDS], 0) < 0)
+        return -1;
+    if (open_form(&self->shown, self->at[SHOWN], self->at[ORDER], self->event.count) < 0 ||
+        open_form(&self->bare, self->at[BARE], self->at[BARE_ORDER], self->event.count) < 0)
+        return -1;
+    while (self->content < self->event.count && self->event.places[self->content] != CONTENT)
+        self->content++;
+    if (self->content >= self->event.count || self->shown.count < 0) {
+        PyErr_SetString(PyExc_ValueError, "a template has no content");
+        return -1;
+    }
+    PyObject *counted = PyObject_GetAttrString(template, "counted");
+    const int opened = counted == NULL ? -1 : open_counted(self, counted);
+    Py_XDECREF(counted);
+    return opened;
+}
+
 static int path_init(PyObject *object, PyObject *arguments, PyObject *keywords)
 {
     Path *self = (Path *)object;
-    PyObject *given[SENT];
-    if (self->at[BEFORE] != NULL || (keywords != NULL && PyDict_Size(keywords) > 0)) {
+    PyObject *given[SENT], *template;
+    if (self->at[AROUND] != NULL || (keywords != NULL && PyDict_Size(keywords) > 0)) {
         PyErr_SetString(PyExc_TypeError, "a path is made once, and without keywords");
         return -1;
     }
-    if (!PyArg_ParseTuple(arguments, "SSSSSOOOOOOOOOOnn", &given[BEFORE], &given[BETWEEN], &given[AFTER],
-                          &given[SHOWN_BEFORE], &given[SHOWN_AFTER], &given[TEXT], &given[COUNTS], &given[SCANNER],
-                          &given[CURSOR], &given[RELEASER], &given[DECODE], &given[ENCODE], &given[ESCAPE],
-                          &given[HELD], &given[HOLD], &self->piece, &self->limit))
+    if (!PyArg_ParseTuple(arguments, "OOOOOOOOOOOOnn", &template, &given[GUARD], &given[TEXT], &given[COUNTS],
+                          &given[SCANNER], &given[CURSOR], &given[RELEASER], &given[DECODE], &given[ENCODE],
+                          &given[ESCAPE], &given[HELD], &given[HOLD], &self->piece, &self->limit))
         return -1;
-    if (PyBytes_Size(given[BEFORE]) == 0) { /* its last byte is the quote in front of the content */
-        PyErr_SetString(PyExc_ValueError, "nothing stands before the content");
+    if (open_template(self, template) < 0)
         return -1;
-    }
-    for (int name = 0; name < SENT; name++)
+    for (int name = GUARD; name < SENT; name++)
         self->at[name] = Py_NewRef(given[name]);
     self->at[SENT] = PyBytes_FromStringAndSize(NULL, 0);
     self->at[REST] = PyBytes_FromStringAndSize(NULL, 0);
@@ -603,9 +774,9 @@ static PyObject *rest_of(const char *data, Py_ssize_t at, Py_ssize_t size, Py_ss
 }
 
 /* -1 with an exception, as for an attribute that is not there. */
-static int is_true(PyObject *object, PyObject *name)
+static int is_true(PyObject *object, Attribute *attribute)
 {
-    PyObject *value = PyObject_GetAttr(object, name);
+    PyObject *value = get(object, attribute);
     const int found = value == NULL ? -1 : PyObject_IsTrue(value);
     Py_XDECREF(value);
     return found;
@@ -619,7 +790,7 @@ static PyObject *relay_read(const ReadPath *self, const Path *path, PyObject *gi
     Py_ssize_t at = 0, left = 0;
     PyObject *sent = NULL, *rest = NULL, *chunk = NULL, *after = NULL;
     PyObject *now = PyObject_CallNoArgs(self->at[CLOCK]);
-    if (now == NULL || PyObject_SetAttr(path->at[COUNTS], names.now, now) < 0)
+    if (now == NULL || set(path->at[COUNTS], &names.now, now) < 0)
         goto done;
     while (at < size && left == 0) {
         Py_ssize_t begin = at;
@@ -669,8 +840,8 @@ static PyObject *read_feed(PyObject *object, PyObject *given)
     if (events == NULL || Py_TYPE(events) != path_type || !((Path *)events)->ready || self->at[FAILURE] != NULL ||
         !is_small(self, PyBytes_AsString(given), PyBytes_Size(given)))
         return Py_NewRef(given);
-    int unable = is_true(self->at[FLOW], names.write_paused);
-    unable = unable ? unable : is_true(self->at[CYCLE], names.disconnected);
+    int unable = is_true(self->at[FLOW], &names.write_paused);
+    unable = unable ? unable : is_true(self->at[CYCLE], &names.disconnected);
     if (unable == 0) {
         Py_INCREF(events); /* `write` could put another in its place */
         rest = relay_read(self, (const Path *)events, given);
@@ -760,14 +931,20 @@ PyMODINIT_FUNC PyInit__bytes_path(void)
         PyObject **at;
         const char *text;
     } interned[] = {
-        {&names.arrival, "arrival"}, {&names.base, "base"},       {&names.folded, "folded"},
-        {&names.held, "held"},       {&names.live, "live"},       {&names.held_since, "held_since"},
-        {&names.machine, "machine"}, {&names.now, "now"},         {&names.scan_quickly, "scan_quickly"},
-        {&names.scanned, "scanned"}, {&names.state, "state"},     {&names.total, "total"},
-        {&names.walk, "walk"},       {&names.written, "written"},
-        {&names.disconnected, "disconnected"},
-        {&names.write_paused, "write_paused"},
+        {&names.arrival.name, "arrival"}, {&names.base.name, "base"},
+        {&names.disconnected.name, "disconnected"}, {&names.folded.name, "folded"},
+        {&names.held.name, "held"}, {&names.held_since.name, "held_since"},
+        {&names.live.name, "live"}, {&names.machine.name, "machine"},
+        {&names.now.name, "now"}, {&names.scan_quickly, "scan_quickly"},
+        {&names.scanned.name, "scanned"}, {&names.state.name, "state"},
+        {&names.total.name, "total"}, {&names.usage.name, "usage"},
+        {&names.walk, "walk"}, {&names.write_paused.name, "write_paused"},
+        {&names.written.name, "written"},
     };
+    get_slot = (descrgetfunc)PyType_GetSlot(&PyMemberDescr_Type, Py_tp_descr_get);
+    set_slot = (descrsetfunc)PyType_GetSlot(&PyMemberDescr_Type, Py_tp_descr_set);
+    if (get_slot == NULL || set_slot == NULL)
+        return NULL;
     for (size_t at = 0; at < sizeof(interned) / sizeof(interned[0]); at++)
         if ((*interned[at].at = PyUnicode_InternFromString(interned[at].text)) == NULL)
             return NULL;

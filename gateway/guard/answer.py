@@ -156,7 +156,7 @@ class StreamAnswer(_GuardedAnswer):
         """`feed` for a read that begins with events which a fast way takes, of at most so many characters: the bytes to
         send, where nothing else is to be done. None for any other read, for `feed_events`; nothing has happened then.
         """
-        if self.done or self._fast is None:
+        if self.done or self._fast is None or not self._seen_event:
             return None
         self._out = []
         try:
@@ -283,6 +283,7 @@ class StreamAnswer(_GuardedAnswer):
         return [RecordFact(GuardFailed.of(self._guard.counts.compiled.policy.name, error)), *self._commands()]
 
     def _event(self, event: sse.Event) -> None:
+        self._seen_event = True
         taken = None if self._fast is None else self._fast.repeat(event.data)
         if taken is not None:
             sent, more = taken
@@ -290,7 +291,6 @@ class StreamAnswer(_GuardedAnswer):
             if more:
                 self._send(more)
             return
-        self._seen_event = True
         super()._event(event)
         if self._fast is not None:
             self._fast.learn(event.data)

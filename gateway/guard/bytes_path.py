@@ -1,5 +1,5 @@
-"""The shortest way of a stream: whole events that differ from one before in their content and padding only, under words
-that are not remarkable. A read of bytes in, bytes out, in one function.
+"""The shortest way of a stream: whole events that differ from one before in their content, padding and figures only,
+under words that are not remarkable. A read of bytes in, bytes out, in one function.
 
 It does what `FastPath.repeat`, `ChannelText.feed` and `Censor.feed` do one behind the other where each takes its quick
 way; tests/guard/test_bytes_path.py holds them equal. An event for which that is not so leaves no trace; it is for them.
@@ -18,9 +18,10 @@ from typing import Any, Protocol
 from gateway.censor.literal_cursor import LiteralCursor
 from gateway.censor.releaser import Releaser
 from gateway.censor.scanner import Scanner
+from gateway.guard.answer_guard import AnswerGuard
 from gateway.guard.channels import ChannelCounts, ChannelText
 from gateway.guard.findings import Histogram
-from gateway.wire.chunk_template import ChunkTemplate, decode_string, encode
+from gateway.wire.chunk_template import CONTENT, ChunkTemplate, decode_string, encode
 from gateway.wire.sse import EVENT_END, ONE_LINE, escape_line_ends
 
 # Where it stands JSON may begin, which is a text of its own (`gateway.wire.fences`).
@@ -47,17 +48,14 @@ class PythonBytesPath:
     a content and bytes of an event at most."""
 
     __slots__ = (
-        *("_after", "_before", "_between", "_counts", "_cursor", "_decode", "_encode", "_escape", "_held", "_hold"),
-        *("_limit", "_piece", "_releaser", "_scanner", "_shown_after", "_shown_before", "_text", "rest", "sent"),
+        *("_counts", "_cursor", "_decode", "_encode", "_escape", "_guard", "_held", "_hold", "_limit", "_piece"),
+        *("_releaser", "_scanner", "_template", "_text", "rest", "sent"),
     )
 
     def __init__(
         self,
-        before: bytes,
-        between: bytes,
-        after: bytes,
-        shown_before: bytes,
-        shown_after: bytes,
+        template: ChunkTemplate,
+        guard: AnswerGuard,
         text: ChannelText,
         counts: ChannelCounts,
         scanner: Scanner,
@@ -71,8 +69,7 @@ class PythonBytesPath:
         piece: int,
         limit: int,
     ) -> None:
-        self._before, self._between, self._after = before, between, after
-        self._shown_before, self._shown_after = shown_before, shown_after
+        self._template, self._guard = template, guard
         self._text, self._counts, self._scanner, self._cursor, self._releaser = text, counts, scanner, cursor, releaser
         self._decode, self._encode, self._escape = decode, encode, escape
         self._held, self._hold = held, hold
@@ -81,30 +78,24 @@ class PythonBytesPath:
 
     def feed(self, data: bytes, now: float) -> bytes | None:
         """The bytes to send for a read, possibly none; None if a part was not consumed. `now` as in `StreamAnswer`."""
-        before, between, after = self._before, self._between, self._after
-        text, releaser = self._text, self._releaser
+        template, text, releaser = self._template, self._text, self._releaser
         self._counts.now = now
         sent = b""
         at, size = 0, len(data)
         while at < size:
-            end = data.find(EVENT_END, at)
-            begin, stop = at + len(before), end - len(after)
-            if begin > stop or not (data.startswith(before, at) and data.endswith(after, begin, end)):
+            begin = at + len(ONE_LINE)
+            read = template.read(data, begin) if data.startswith(ONE_LINE, at) else None
+            if read is None:
                 break
-            if between:
-                # Nothing in the padding ends a string, so the last place is the one behind the content.
-                stop = data.rfind(between, begin, padded := stop)
-                padding = data[stop + len(between) : padded]
-                if stop < 0 or (padding and not padding.isalnum()):
-                    break
+            values, end = read
+            place = template.kinds.index(CONTENT)
             try:
-                given = self._decode(data[begin - 1 : stop + 1])  # with its quotes
+                given = self._decode(b'"%b"' % values[place])
             except ValueError:
                 break
             if len(given) > self._piece or _FENCE in given or end - at > self._limit:
                 break
-            live = self._scan(given)
-            if live is None:
+            if not data.startswith(EVENT_END, end) or (live := self._scan(given)) is None:
                 break
             at = end + len(EVENT_END)
             held = releaser.held + given
@@ -117,11 +108,15 @@ class PythonBytesPath:
                 shown = ""
             releaser.held = held
             text.note_held(shown, len(held))
+            if template.counted is not None:
+                prompt, answer = template.counted
+                self._guard.usage = int(values[prompt]), int(values[answer])
             if shown or not given:
-                content = self._encode(shown)
-                sent += self._shown_before
-                sent += content if content.isascii() else self._escape(content)
-                sent += self._shown_after
+                content = self._encode(shown)[1:-1]
+                values[place] = content if content.isascii() else self._escape(content)
+                sent += _event(template.shown, template.order, values)
+            elif template.bare:
+                sent += _event(template.bare, template.bare_order, values)
         if at == size:
             return sent
         self.sent, self.rest = sent, data[at:]
@@ -147,6 +142,11 @@ class PythonBytesPath:
         cursor.folded += len(text)
         self._scanner.scanned += len(text)
         return state.live if state.live >= 0 else cursor.machine.live(state)
+
+
+def _event(around: tuple[bytes, ...], order: bytes, values: list[bytes]) -> bytes:
+    parts = [part for before, place in zip(around, order, strict=False) for part in (before, values[place])]
+    return b"".join((ONE_LINE, *parts, around[-1], EVENT_END))
 
 
 class ReadPath(Protocol):
@@ -204,22 +204,18 @@ def is_native() -> bool:
     return IMPLEMENTATION is not PythonBytesPath
 
 
-def open_bytes_path(template: ChunkTemplate, text: object, limit: int) -> BytesPath | None:
+def open_bytes_path(template: ChunkTemplate, guard: AnswerGuard, text: object, limit: int) -> BytesPath | None:
     """None where the general way has more to do; to be asked for again whenever that was taken. `limit`: bytes that an
     event may have."""
-    around = template.before + template.between + template.after
-    if type(text) is not ChannelText or b"\n" in around or b"\r" in around:
+    if type(text) is not ChannelText or any(b"\n" in part or b"\r" in part for part in template.around):
         return None
     quick = text.censor.quick_scanner()
-    if quick is None or not (template.shown_before.isascii() and template.shown_after.isascii()):
+    if quick is None or not all(map(bytes.isascii, template.shown)):
         return None
     scanner, piece = quick
     return IMPLEMENTATION(
-        ONE_LINE + template.before,
-        template.between,
-        template.after,
-        ONE_LINE + template.shown_before,
-        template.shown_after + EVENT_END,
+        template,
+        guard,
         text,
         text.counts,
         scanner,

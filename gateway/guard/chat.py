@@ -179,6 +179,24 @@ class ChatGuard(AnswerGuard):
         self._note_reason(BLOCKED)
         return [*_parts(choice.index, choice.block()), chunks.part(choice.index, {}, BLOCKED)]
 
+    def begin(self, index: int, head: Json) -> Choice | None:
+        """The choice that a chunk with this head begins; None for one that has begun, or may not."""
+        if index in self.choices or not 0 <= index < MAX_CHOICES or len(self.choices) >= self._expected:
+            return None
+        self._head = head
+        self._in_deltas.add(index)
+        return self._choice(index)
+
+    def conclude(self, choice: Choice, reason: str, head: Json) -> tuple[list[Json], list[Json]]:
+        """The upstream has ended a choice by a chunk with this head and nothing else: the chunks before that one, and
+        those in its place, where the end blocks."""
+        self.content_only, self._head = False, head
+        self._note_reason(reason)
+        before = _rounds(head, [_parts(choice.index, choice.release_held())])
+        after = [] if choice.rule is None else self.block(choice)
+        choice.ended = True
+        return before, after
+
     def block(self, choice: Choice) -> list[Json]:
         """The chunks that end a choice whose `rule` has blocked."""
         return _rounds(self._head, [self._blocked(choice)])

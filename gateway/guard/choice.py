@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.censor.compile import CompiledRule
 from gateway.guard.annotations import Annotations
-from gateway.guard.channels import GuardedText, InvalidAnswer
+from gateway.guard.channels import ChannelText, GuardedText, InvalidAnswer
 from gateway.guard.constrained import ConstrainedText, ConstraintCheck
 from gateway.guard.guardedjson import GuardedJson, ObservedText, content_text, string_text
 from gateway.guard.logprobs import DescribedText, followed
@@ -297,6 +297,12 @@ class Choice:
         return deltas
 
     # -- the end -------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_content(self) -> bool:
+        """Is it open, and has nothing but content come?"""
+        is_plain = type(self.texts.get(_CONTENT)) is ChannelText and len(self.texts) == 1
+        return is_plain and not (self.ended or self.calls or self.late)
 
     def conclude(self, reason: Any = None) -> None:
         """The upstream has ended the choice for a reason, or for none; a constraint may block it now."""

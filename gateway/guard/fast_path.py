@@ -13,13 +13,14 @@ from msgspec import UNSET
 
 from gateway.guard.answer_guard import AnswerGuard
 from gateway.guard.bytes_path import BytesPath, open_bytes_path
-from gateway.guard.chat import ChatGuard
+from gateway.guard.chat import MAX_HEAD, ChatGuard
+from gateway.guard.choice import Choice
 from gateway.guard.events import EventGuard
-from gateway.wire import chunks, sse
-from gateway.wire.chunk_template import ChunkTemplate, TypedChunk
+from gateway.wire import chunks, json, sse
+from gateway.wire.chunk_template import NOTHING, ChunkTemplate, TypedChunk, encode
 from gateway.wire.dialect import AnswerEncoder, Dialect, EventEncoder
 from gateway.wire.json import Json
-from gateway.wire.message import Path
+from gateway.wire.message import FINISH_REASONS, ROLES, Path
 from gateway.wire.typed_deltas import TextDelta
 
 _CONTENT: Path = ("content",)
@@ -56,7 +57,7 @@ class EventFastPath:
 class FastPath:
     """The fast way of one answer. `read` is that of its dialect, `encoder` writes it for a client of another."""
 
-    __slots__ = ("_choices", "_encoder", "_enforces", "_guard", "_known", "_read", "_template")
+    __slots__ = ("_begun", "_choices", "_encoder", "_enforces", "_guard", "_known", "_learnt", "_read", "_template")
 
     def __init__(
         self, guard: ChatGuard, read: Callable[[bytes], TypedChunk | None], encoder: AnswerEncoder | None = None
@@ -67,41 +68,99 @@ class FastPath:
         self._enforces = guard.metadata.enforces
         self._read = read
         # A chunk with clean labels: others with the same labels are not scanned for them again, and those that equal
-        # its template are not even parsed.
+        # its template are for `bytes_path`.
         self._known: TypedChunk | None = None
         self._template: ChunkTemplate | None = None
+        self._begun = self._learnt = False
 
     def repeat(self, data: bytes, most: int = sys.maxsize) -> tuple[bytes, list[Json]] | None:
         """What to send, possibly nothing, and the chunks to send after it; None where only the general way will do, or
         the content has more than so many characters."""
-        template = self._template
-        if template is not None and (given := template.read(data)) is not None:
-            return self._censor(template.index, given, template.show) if len(given) <= most else None
-        if self._known is None or (chunk := self._read(data)) is None or not chunk.has_labels_of(self._known):
+        begun, self._begun = self._begun, True
+        if (begun and self._known is None) or (chunk := self._read(data)) is None or not chunk.has_figures:
             return None
+        if not (self._passes(chunk) if self._known is None else chunk.has_labels_of(self._known)):
+            return None
+        (part,) = chunk.choices
         if self._enforces:
-            chunk.obfuscation = UNSET
-        given = chunk.choices[0].delta.content
-        return self._censor(chunk.choices[0].index, given, chunk.show) if len(given) <= most else None
+            chunk.drop()
+        elif part.token_ids is not UNSET:
+            return None
+        given = part.delta.content
+        if given is not UNSET and len(given) > most:
+            return None
+        if chunk.has_content_only:
+            taken = self._censor(part.index, given or "", chunk.show)
+            if taken is not None and not self._learnt:
+                self._learn(data, self._read(data))
+            return taken
+        if self._encoder is not None:
+            return None
+        return self._end(chunk, part.finish_reason) if part.finish_reason else self._begin(chunk)
+
+    def _passes(self, chunk: TypedChunk) -> bool:
+        """Are the labels of an answer's first chunk clean? What is counted and kept for that is not so again."""
+        metadata, labels = self._guard.metadata, chunk.labels()
+        if self._encoder is not None or sum(map(len, labels.values())) > MAX_HEAD:
+            return False
+        if not all(map(metadata.passes_unopened, labels.values())):
+            return False
+        if any(metadata.repeated((name,), label) != label for name, label in labels.items()):
+            return False
+        self._known = chunk
+        return True
+
+    def _begin(self, chunk: TypedChunk) -> tuple[bytes, list[Json]] | None:
+        """A chunk that begins a choice, with a role."""
+        (part,) = chunk.choices
+        given, role = part.delta.content, part.delta.role
+        if given is UNSET or not (role is UNSET or role in ROLES):
+            return None
+        choice = self._guard.begin(part.index, chunk.head())
+        if choice is None:
+            return None
+        return self._first(
+            choice, {"content": given} if role is UNSET else {"role": role, "content": given}, chunk.show
+        )
+
+    def _first(self, choice: Choice, delta: Json, show: Callable[[str], bytes]) -> tuple[bytes, list[Json]]:
+        """A delta that may be the first of its choice's text."""
+        sent = sse.encode(show(delta["content"])) if choice.censor(delta) else b""
+        return sent, [] if choice.rule is None else self._guard.block(choice)
+
+    def _end(self, chunk: TypedChunk, reason: str) -> tuple[bytes, list[Json]] | None:
+        """A chunk that ends a choice, and has nothing else."""
+        (part,) = chunk.choices
+        choice = self._choices.get(part.index)
+        if choice is None or part.delta != NOTHING or reason not in FINISH_REASONS or not choice.is_content:
+            return None
+        if self._guard.counts.blocked_by is not None:
+            return None  # the answer may end with this choice
+        before, after = self._guard.conclude(choice, reason, chunk.head())
+        sent = [json.encode(each) for each in before] + ([] if after else [encode(chunk)])
+        return b"".join(map(sse.encode, sent)), after
 
     @property
     def framing(self) -> int:
         """The bytes of an event of `bytes_path` that are not its content's."""
-        template = self._template
-        return 0 if template is None else len(template.before) + len(template.between) + len(template.after)
+        return 0 if self._template is None else self._template.size
 
     def bytes_path(self, limit: int) -> BytesPath | None:
         """The way for the next events, until one of them takes another; None if there is none. `limit`: bytes that an
         event may have."""
         template = self._template
-        choice = None if template is None or self._encoder is not None else self._choices.get(template.index)
+        choice = None if template is None else self._choices.get(template.index)
         if template is None or choice is None or choice.ended or choice.calls:
             return None
-        return open_bytes_path(template, choice.texts.get(_CONTENT), limit)
+        return open_bytes_path(template, self._guard, choice.texts.get(_CONTENT), limit)
 
     def _censor(self, index: int, given: str, show: Callable[[str], bytes]) -> tuple[bytes, list[Json]] | None:
         choice = self._choices.get(index)
-        if choice is None or choice.ended or choice.calls or (text := choice.texts.get(_CONTENT)) is None:
+        if choice is None or choice.ended or choice.calls:
+            return None
+        if not choice.texts and self._encoder is None:
+            return self._first(choice, {"content": given}, show)
+        if (text := choice.texts.get(_CONTENT)) is None:
             return None
         shown = text.feed(given)
         choice.rule = text.rule
@@ -120,9 +179,16 @@ class FastPath:
     def learn(self, data: bytes) -> None:
         """An event took the general way; may others like it take the fast one?"""
         chunk = self._read(data) if self._guard.content_only else None
-        if chunk is not None and all(map(self._guard.metadata.is_clean, chunk.labels())):
-            shows_padding = chunk.obfuscation is not UNSET and not self._enforces
-            self._known, self._template = chunk, None if shows_padding else ChunkTemplate.of(data, chunk)
+        if chunk is not None and all(map(self._guard.metadata.is_clean, chunk.labels().values())):
+            self._known = chunk
+            self._learn(data, chunk)
+
+    def _learn(self, data: bytes, chunk: TypedChunk | None) -> None:
+        assert chunk is not None
+        self._learnt = True
+        dropped = chunk.obfuscation is not UNSET or chunk.choices[0].token_ids is not UNSET
+        makes = self._encoder is None and (self._enforces or not dropped)
+        self._template = ChunkTemplate.of(data, chunk) if makes else None
 
 
 def fast_path(
