@@ -13,13 +13,14 @@ from gateway.censor.compile import CompiledRule
 from gateway.guard.channels import GuardedText, InvalidAnswer
 from gateway.guard.constrained import ConstrainedText, ConstraintCheck
 from gateway.guard.guardedjson import GuardedJson, ObservedText, content_text, string_text
+from gateway.guard.media import shown_payload
 from gateway.guard.metadata import Metadata
 from gateway.guard.parts import JoinedParts, PartText
 from gateway.policy.model import Channel
 from gateway.wire import json
 from gateway.wire.event_table import EventTable, Kind, TextField
 from gateway.wire.fences import ContentReader
-from gateway.wire.media import OPAQUE, Envelope, classify, is_opaque
+from gateway.wire.media import OPAQUE, is_opaque
 from gateway.wire.message import CONSTANT_LABELS, Path
 
 # Characters of one answer that are kept because they may be repeated: what was shown, and the objects around it.
@@ -310,13 +311,4 @@ class EventTexts:
     def payload(self, given: str, declared: str) -> str:
         """What stands where media may: as it is if it is media, censored in its envelope if it is a text in one, else
         like a label. `declared` is the media type that stands beside it."""
-        found = classify(given, declared)
-        if found is True or not isinstance(found, Envelope):
-            return given if found else self.label(given)
-        parts = found.parameters, found.text
-        shown = self.label(parts[0]), "" if self.rule else self.label(parts[1])
-        if self.rule is not None:
-            return ""
-        if shown != parts:
-            return found.encoded(*shown)
-        return self.label(given) if found.doubtful else given
+        return shown_payload(given, declared, self.label, lambda: self.rule is not None)
