@@ -32,7 +32,8 @@ MEDIA_PARTS = frozenset(
     {
         *("image_url", "input_image", "image", "image_embeds", "video_url", "input_video", "video"),
         *("audio_url", "input_audio", "audio", "audio_embeds", "file", "input_file", "document", "media"),
-        *("output_image", "output_audio", "output_file", "computer_screenshot", "inline_data", "inlinedata", "image_file"),
+        *("output_image", "output_audio", "output_file", "computer_screenshot", "image_file"),
+        *("inline_data", "inlinedata"),
     }
 )
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
