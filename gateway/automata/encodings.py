@@ -18,7 +18,7 @@ _NEXT = "\x1f"
 _AS_ASCII = str.maketrans(dict.fromkeys("·•∙⋅․●", ".") | dict.fromkeys("‐‑‒–—―−▬", "-"))
 ESCAPE = "\x1b"
 # What terminals read as the beginning or the end of a control sequence, besides ESCAPE; each as it is in ASCII.
-CONTROLS = {"\x07": "\x07", "\x9b": ESCAPE + "[", "\x9d": ESCAPE + "]", "\x9c": ESCAPE + "\\"}
+CONTROLS = {"\x07": "\x07"} | {chr(ord(char) + 0x40): ESCAPE + char for char in "[]\\PX^_"}
 _OTHER_SIGN = ","  # stands for what is neither ASCII nor a letter
 HEX_DIGIT = "[0-9a-f]"
 MAX_TAG = 256  # characters of a tag, or of a link's address, within a word
@@ -374,8 +374,9 @@ def _abridge_control(begun: str) -> str:
 
 # Terminal control sequences (ECMA-48), of colours and the like.
 CONTROL_SEQUENCES = TextEncoding(
-    rf"\x1b\[[0-?]{{0,16}}[ -/]{{0,2}}[@-~]|\x1b\][^\x07\x1b]{{0,{MAX_TAG}}}(?:\x07|\x1b\\)",
-    rf"\x1b(?:\[[0-?]{{0,16}}[ -/]{{0,2}}|\][^\x07\x1b]{{0,{MAX_TAG}}}\x1b?)?",
+    rf"\x1b\[[0-?]{{0,16}}[ -/]{{0,2}}[@-~]|\x1b[\]PX^_][^\x07\x1b]{{0,{MAX_TAG}}}(?:\x07|\x1b\\)"
+    r"|\x1b[ -/]{1,2}[0-~]|\x1b[0-OQ-WYZ\\`-~]",
+    rf"\x1b(?:\[[0-?]{{0,16}}[ -/]{{0,2}}|[\]PX^_][^\x07\x1b]{{0,{MAX_TAG}}}\x1b?|[ -/]{{1,2}})?",
     lambda text: "",
     abridged=_abridge_control,
 )
