@@ -82,7 +82,8 @@ def word_set(
         edits_from=EDITS_FROM.get(edits, 0),
         accepts=_is_uncommon if edits and rule.spares_common else None,
         guards=guards,
-        spares=spares,
+        # With `repeats`, `princess` is also `princes` whose last letter comes twice.
+        spares=(lambda text: spares(text) or spares(text + text[-1:])) if disguises.repeats else spares,
     )
 
 
