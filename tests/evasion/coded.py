@@ -314,7 +314,7 @@ CODES = (
     ),
     Family(
         "Base64 of UTF-32",
-        "other codes",
+        "base64",
         "cwAAAHcAAAA…",
         lambda v, c: None if v.isascii() else _base64(v.encode("utf-32-be")),
     ),

@@ -52,6 +52,11 @@ def _one_character(value: str, chance: Random) -> str:
     return value[:at] + chance.choice(("\x9b31m", "\x9d0;t\x07")) + value[at:]
 
 
+def _other_escape(value: str, chance: Random) -> str:
+    at = chance.randrange(1, len(value))
+    return value[:at] + chance.choice(("\x1b7", "\x1b=", "\x1b(B", "\x1bPq\x1b\\", "\x1b_k\x1b\\")) + value[at:]
+
+
 def _ansi_each(value: str, chance: Random) -> str:
     return placed("", "".join(f"\x1b[3{chance.randrange(8)}m{char}" for char in value), "\x1b[0m")
 
@@ -200,9 +205,7 @@ INVISIBLE = (
     Family("ANSI colours in one character", "invisible", "sword\\x9b31mfish", _one_character),
     Family("links of terminals", "invisible", "sword␛]8;;http://a␛\\\\fish", _terminal_link),
     Family("a pad of 1,100", "invisible", "sword…fish", inserted("\u200b" * 1100, "\u200d\u2060" * 550)),
-    Family(
-        "other escapes of terminals", "invisible", "sword␛7fish", inserted("\x1b7", "\x1b=", "\x1b(B", "\x1bPq\x1b\\")
-    ),
+    Family("other escapes of terminals", "invisible", "sword␛7fish", _other_escape),
     Family("stacked marks", "accents", "s̷͝w̴̾o̶͌r̵̒d̴̕", _stacked_marks),
     Family("struck through with marks", "accents", "s̶w̶o̶r̶d̶", lambda v, c: "".join(x + "\u0336" for x in v)),
 )
