@@ -19,7 +19,7 @@ from gateway.policy.presets import EDITS_FROM
 
 # What two letters are drawn for, in words of at least so many letters: shorter ones would be in ordinary text.
 DRAWN_AS, DRAWN_FROM = {"m": "rn", "d": "cl"}, 7
-MAX_DRAWN = 4  # letters of a word that are drawn or not, each by itself
+_APART = 4  # letters of a word that are drawn or not, each by itself
 # One automaton for all codes: in which a text may be depends on its last few characters, whatever the code.
 _CODES = tuple(name for name in Variant if name not in (Variant.REVERSE, Variant.ROT13))
 
@@ -88,12 +88,12 @@ def word_set(
 
 
 def _drawn(word: str) -> Iterator[str]:
-    """The word with some of its letters drawn with two others; of more than `MAX_DRAWN` all."""
+    """The word with some of its letters drawn with two others; of more than a few all."""
     letters = [(char, DRAWN_AS[char]) if char in DRAWN_AS else (char,) for char in word]
     count = sum(len(each) > 1 for each in letters)
     if len(word) < DRAWN_FROM or not count:
         return
-    if count > MAX_DRAWN:
+    if count > _APART:
         letters = [each[-1:] for each in letters]
     found = map("".join, product(*letters))
     yield from (each for each in found if each != word and _is_uncommon(each))

@@ -339,7 +339,12 @@ CODES = (
     Family("hexadecimal with h", "hex", "73h 77h 6fh", lambda v, c: _bytes_as("02x", "h ")(v, c) + "h"),
     Family("hexadecimal in calls of chr", "hex", "chr(0x73)+chr(0x77)", _hex_calls),
     Family("hexadecimal in a dump", "hex", "00000008: 73 77", _dump),
-    Family("hexadecimal in a dump with its letters", "other codes", "73 77  sw", lambda v, c: _dump(v, c, "  |{:8}|")),
+    Family(
+        "hexadecimal in a dump with its letters",
+        "other codes",
+        "73 77  sw",
+        lambda v, c: _dump(v, c, "  |{:8}|") if len(v.encode()) > 8 else None,
+    ),
     Family("hexadecimal of UTF-32", "hex", "0000007300000077", lambda v, c: v.encode("utf-32-be").hex()),
     Family("hexadecimal, digit by digit", "other codes", "7 3 7 7 6 f", lambda v, c: " ".join(v.encode().hex())),
     Family("hexadecimal, twice", "other codes", "3733373736", lambda v, c: v.encode().hex().encode().hex()),
