@@ -18,7 +18,7 @@ _NEXT = "\x1f"
 _AS_ASCII = str.maketrans(dict.fromkeys("·•∙⋅․●", ".") | dict.fromkeys("‐‑‒–—―−▬", "-"))
 ESCAPE = "\x1b"
 # What terminals read as the beginning or the end of a control sequence, besides ESCAPE; each as it is in ASCII.
-CONTROLS = {"\x07": "\x07", "\x9b": ESCAPE + "[", "\x9d": ESCAPE + "]", "\x9c": ESCAPE + "\\"}
+CONTROLS = {"\x07": "\x07"} | {chr(ord(char) + 0x40): ESCAPE + char for char in "[]\\PX^_"}
 _OTHER_SIGN = ","  # stands for what is neither ASCII nor a letter
 HEX_DIGIT = "[0-9a-f]"
 MAX_TAG = 256  # characters of a tag, or of a link's address, within a word
@@ -104,7 +104,8 @@ class TextEncoding(AnyLetter):
 
 
 # What stands within Base64 as people and programs write it.
-_PASSED = frozenset(" \t\r\n\"'`,>|-+\\")
+_PASSED = frozenset(" \t\r\n\"'`,>|-+\\.:;*#()[]/_")
+_PADDING = "="
 
 
 class BitEncoding(AnyLetter):
@@ -124,6 +125,8 @@ class BitEncoding(AnyLetter):
     def go_on(self, state: str, char: str) -> Iterator[Reading]:
         if char in _PASSED:  # also where it is a digit of the code: between pieces it is none
             yield Reading(None, state)
+        elif char == _PADDING:  # the next piece begins with a byte
+            yield Reading(None, "0,0")
         if char in self._values:
             before, _, begun = state.partition(",")
             count, value = int(before), int(begun)
@@ -233,8 +236,6 @@ def character(digits: str, base: int = 16) -> str | None:
     return chr(code) if 0 < code < 0x110000 and not 0xD800 <= code < 0xE000 else None
 
 
-# -- letters by other characters ---------------------------------------------------------------------------------------
-
 # One character each; what several letters look like is all of them.
 LEET = {
     "0": "o", "1": "il", "2": "z", "3": "e", "4": "a", "5": "s", "6": "gb", "7": "t", "8": "b", "9": "g",
@@ -253,8 +254,7 @@ DRAWN = {
     "'/": "y",
 }  # fmt: skip
 
-# -- whole words in a code ---------------------------------------------------------------------------------------------
-
+# Whole words in a code.
 _BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _NATO = (
@@ -285,13 +285,20 @@ def _prefixes(texts: Iterable[str]) -> str:
 _SIGN = "[^0-9a-z]"
 # Between two codes may also be the number of a list.
 _ITEM, _ITEM_BEGUN = r"|\n[0-9]{1,2}[.)] ", r"|\n(?:[0-9]{1,2}[.)]? ?)?"
+# Or how many bytes a dump has shown, where a line of it begins.
+_OFFSET, _OFFSET_BEGUN = rf"|\n{HEX_DIGIT}{{7,8}}:? {{1,2}}", rf"|\n{HEX_DIGIT}{{0,8}}|\n{HEX_DIGIT}{{7,8}}:? {{0,2}}"
 _HEX_INTRO = r"(?:0x|x|h|u00|u\+00)?"
 _HEX_INTRO_BEGUN = r"(?:0x?|x|h|u0{0,2}|u\+0{0,2})?"
+_CALLS = ("chr(", "char(", "chrw(", "unichr(", "string.fromcharcode(")
+_CALL, _CALL_BEGUN = "|".join(map(re.escape, _CALLS)), _prefixes(_CALLS)
 _HEX = TextEncoding(
     f"{HEX_DIGIT}{{2}}",
     HEX_DIGIT,
     _byte,
-    (rf"(?:h?{_SIGN}{{0,6}}{_HEX_INTRO}{_ITEM})", rf"h?{_SIGN}{{0,6}}{_HEX_INTRO_BEGUN}{_ITEM_BEGUN}"),
+    (
+        rf"(?:h?{_SIGN}{{0,6}}{_HEX_INTRO}|{_SIGN}{{1,6}}(?:{_CALL})(?:0x)?{_ITEM}{_OFFSET})",
+        rf"h?{_SIGN}{{0,6}}{_HEX_INTRO_BEGUN}|{_SIGN}{{1,6}}(?:{_CALL_BEGUN}|(?:{_CALL})(?:0x?)?){_ITEM_BEGUN}{_OFFSET_BEGUN}",
+    ),
 )
 _HEX_UNITS = TextEncoding(
     f"{HEX_DIGIT}{{4}}",
@@ -299,8 +306,6 @@ _HEX_UNITS = TextEncoding(
     character,
     (rf"{_SIGN}{{0,6}}(?:0x|u\+?)?", rf"{_SIGN}{{0,6}}(?:0x?|u\+?)?"),
 )
-_CALLS = ("chr(", "char(", "chrw(", "unichr(", "string.fromcharcode(")
-_CALL, _CALL_BEGUN = "|".join(map(re.escape, _CALLS)), _prefixes(_CALLS)
 _BETWEEN_CODES = (
     rf"(?:{_SIGN}{{1,6}}(?:{_CALL})?{_ITEM})",
     rf"{_SIGN}{{0,6}}|{_SIGN}{{1,6}}(?:{_CALL_BEGUN}|{_CALL}){_ITEM_BEGUN}",
@@ -352,12 +357,24 @@ VARIANTS: dict[str, Encoding] = {
 }
 # The same for words with letters that these charsets write in other bytes. Base32 is left out: prose is Base32.
 _CHARSETS = ("latin-1", "utf-16-le", "utf-16-be")
+# Units of UTF-16 and UTF-32, and code points with what is between them.
+_HEX_POINTS = TextEncoding(
+    rf"{HEX_DIGIT}{{4}}|1{HEX_DIGIT}{{4}}|d[89ab]{HEX_DIGIT}{{2}} ?d[c-f]{HEX_DIGIT}{{2}}",
+    rf"{HEX_DIGIT}{{1,3}}|1{HEX_DIGIT}{{3}}|d[89ab]{HEX_DIGIT}{{2}} ?(?:d(?:[c-f]{HEX_DIGIT}?)?)?",
+    lambda text: character(text) if len(text) < 8 else bytes.fromhex(text).decode("utf-16-be"),
+    (rf"{_SIGN}{{0,6}}(?:0x|u\+?)?0{{0,4}}", rf"{_SIGN}{{0,6}}(?:0x?|u\+?)?0{{0,4}}"),
+)
+_NUMBER, _NUMBER_BEGUN = rf"0x|u\+|(?:{_CALL})(?:0x)?", rf"0x?|u\+?|{_CALL_BEGUN}|(?:{_CALL})(?:0x?)?"
+_HEX_NUMBERS = TextEncoding(
+    f"{HEX_DIGIT}{{2,5}}",
+    f"{HEX_DIGIT}{{1,4}}",
+    character,
+    (rf"{_SIGN}{{1,6}}(?:{_NUMBER})?", rf"{_SIGN}{{0,6}}|{_SIGN}{{1,6}}(?:{_NUMBER_BEGUN})"),
+)
 OTHER_CHARSETS: dict[str, Encoding] = {
     "base64": AnyOf(VARIANTS["base64"], *(Decoded(_BASE64_BYTES, charset) for charset in _CHARSETS)),
-    "hex": AnyOf(VARIANTS["hex"], *(Decoded(_HEX, charset) for charset in _CHARSETS[:2])),  # has UTF-16 by units
+    "hex": AnyOf(Decoded(_HEX), _HEX_POINTS, _HEX_NUMBERS, *(Decoded(_HEX, charset) for charset in _CHARSETS[:2])),
 }
-
-
 # A code of what is in a code: the names of both, the outer first. Others would cost twice as much as all of these.
 STACKED: dict[str, Encoding] = {
     "base64 base64": Stacked(_BASE64_BYTES, VARIANTS["base64"]),
@@ -374,8 +391,9 @@ def _abridge_control(begun: str) -> str:
 
 # Terminal control sequences (ECMA-48), of colours and the like.
 CONTROL_SEQUENCES = TextEncoding(
-    rf"\x1b\[[0-?]{{0,16}}[ -/]{{0,2}}[@-~]|\x1b\][^\x07\x1b]{{0,{MAX_TAG}}}(?:\x07|\x1b\\)",
-    rf"\x1b(?:\[[0-?]{{0,16}}[ -/]{{0,2}}|\][^\x07\x1b]{{0,{MAX_TAG}}}\x1b?)?",
+    rf"\x1b\[[0-?]{{0,16}}[ -/]{{0,2}}[@-~]|\x1b[\]PX^_][^\x07\x1b]{{0,{MAX_TAG}}}(?:\x07|\x1b\\)"
+    r"|\x1b[ -/]{1,2}[0-~]|\x1b[0-OQ-WYZ\\`-~]",
+    rf"\x1b(?:\[[0-?]{{0,16}}[ -/]{{0,2}}|[\]PX^_][^\x07\x1b]{{0,{MAX_TAG}}}\x1b?|[ -/]{{1,2}})?",
     lambda text: "",
     abridged=_abridge_control,
 )

@@ -195,7 +195,7 @@ class ObfuscatedWords(StateMachine):
                     led.append(self._places.encoded(place, encoding, state))
             elif encoding <= self._embedded:
                 led += self._read_embedded(place, encoding, letters)
-            else:
+            elif letters or place.node:  # what stands for nothing before the first letter belongs to no match
                 node = place.node
                 for letter in letters:
                     node = place.trie.child(node, letter)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gateway.automata.literals import LiteralMachine
+from gateway.automata.literals import LINE_MARKS, LiteralMachine
 from gateway.censor.lens import Lens
 from gateway.censor.literal_cursor import LiteralCursor, Span
 from gateway.censor.window import MAX_UNSEEN, Window
+
+_TAKEN = "".join(LINE_MARKS) + " \n\r\t"
 
 
 class CarriedCursor(LiteralCursor):
@@ -53,9 +55,9 @@ class CarriedWords:
 
     def _start(self, text: str) -> int:
         """Where the end of a text begins that a word can reach back to, with the character before it."""
-        seen = 0
+        seen = 0  # but for what a blank may take any number of
         for at in range(len(text) - 1, max(len(text) - self.max_hold - MAX_UNSEEN, 0) - 1, -1):
-            seen += bool(self.lens.fold(text[at]).text)
+            seen += bool(self.lens.fold(text[at]).text.strip(_TAKEN))
             if seen > self.machine.longest:
                 return at
         return max(len(text) - self.max_hold - MAX_UNSEEN, 0)

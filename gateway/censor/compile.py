@@ -251,8 +251,9 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
         cost=sum(machine.cost for machine in automata),
         prompts=tuple(prompts),
         carries=tuple(
-            CarriedWords(LiteralMachine(group, Lens(folds).fold), Lens(folds), policy.max_hold)
+            CarriedWords(machine, Lens(folds), policy.max_hold)
             for folds, group in carries.items()
+            for machine in _machines(group, folds)
         ),
     )
 

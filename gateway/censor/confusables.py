@@ -8,6 +8,7 @@ compatibility forms, digits, canonical compositions. Letters of ASCII are not ma
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 # Letters of ASCII, and the code points of what looks like them, in hexadecimal.
@@ -106,6 +107,7 @@ _ALSO = {
     "c": "3F2",
     "d": "2202",
     "e": "3B5 454",
+    "j": "575",
     "n": "3B7",
     "r": "44F",
     "t": "442",
@@ -117,6 +119,8 @@ _ALSO = {
 _ALPHABETS = (0x249C, 0x1F110, 0x1F150, 0x1F170, 0x1F1E6)
 _PARENTHESISED_ONE = 0x2474
 _BRAILLE = "⠁⠃⠉⠙⠑⠋⠛⠓⠊⠚⠅⠇⠍⠝⠕⠏⠟⠗⠎⠞⠥⠧⠺⠭⠽⠵"
+# A letter with a hook, a stroke or a tail.
+_CHANGED = re.compile("LATIN (SMALL|CAPITAL) LETTER ([A-Z]) WITH ")
 _TABLE = {chr(int(code, 16)): target for target, codes in _LISTED.items() for code in codes.split()}
 _TABLE |= {chr(int(code, 16)): target for target, codes in _ALSO.items() for code in codes.split()}
 _TABLE |= {chr(first + at): chr(ord("A") + at) for first in _ALPHABETS for at in range(26)}
@@ -142,5 +146,6 @@ def skeleton(char: str, *, ignore_case: bool) -> str:
         return form
     apart = unicodedata.normalize("NFD", char)
     if len(apart) == 1:
-        return char
+        changed = _CHANGED.match(unicodedata.name(char, ""))
+        return char if changed is None else changed[2].lower() if changed[1] == "SMALL" else changed[2]
     return unicodedata.normalize("NFC", skeleton(apart[0], ignore_case=ignore_case) + apart[1:])

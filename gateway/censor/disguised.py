@@ -6,6 +6,7 @@ import codecs
 import unicodedata
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 
 from gateway.automata.encodings import CONTROLS, ESCAPE, STACKED
 from gateway.automata.literals import Folded
@@ -16,6 +17,9 @@ from gateway.censor.lens import Lens, lens_of
 from gateway.policy.model import DISGUISES, Fold, Rule, Variant
 from gateway.policy.presets import EDITS_FROM
 
+# What two letters are drawn for, in words of at least so many letters: shorter ones would be in ordinary text.
+DRAWN_AS, DRAWN_FROM = {"m": "rn", "d": "cl"}, 7
+_APART = 4  # letters of a word that are drawn or not, each by itself
 # One automaton for all codes: in which a text may be depends on its last few characters, whatever the code.
 _CODES = tuple(name for name in Variant if name not in (Variant.REVERSE, Variant.ROT13))
 
@@ -64,6 +68,8 @@ def word_set(
     words = dict.fromkeys(spelling for word in folded_words(rule, lens) for spelling in lens.spellings(word))
     if edits:  # a letter that is folded to several (ß) is one where it is changed, missing or exchanged
         words |= dict.fromkeys("".join(map(partial(_one_letter, lens), _composed(word))) for word in rule.words)
+    if disguises.leet and not edits:
+        words |= dict.fromkeys(drawn for word in list(words) for drawn in _drawn(word))
     if disguises.spacing or disguises.variants:
         only = str.isalnum if disguises.variants else _is_no_blank
         words |= dict.fromkeys(letters for word in list(words) if (letters := "".join(filter(only, word))))
@@ -76,8 +82,21 @@ def word_set(
         edits_from=EDITS_FROM.get(edits, 0),
         accepts=_is_uncommon if edits and rule.spares_common else None,
         guards=guards,
-        spares=spares,
+        # With `repeats`, `princess` is also `princes` whose last letter comes twice.
+        spares=(lambda text: spares(text) or spares(text + text[-1:])) if disguises.repeats else spares,
     )
+
+
+def _drawn(word: str) -> Iterator[str]:
+    """The word with some of its letters drawn with two others; of more than a few all."""
+    letters = [(char, DRAWN_AS[char]) if char in DRAWN_AS else (char,) for char in word]
+    count = sum(len(each) > 1 for each in letters)
+    if len(word) < DRAWN_FROM or not count:
+        return
+    if count > _APART:
+        letters = [each[-1:] for each in letters]
+    found = map("".join, product(*letters))
+    yield from (each for each in found if each != word and _is_uncommon(each))
 
 
 def _one_letter(lens: Lens, char: str) -> str:

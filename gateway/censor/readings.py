@@ -1,4 +1,4 @@
-"""Terminal control sequences (ECMA-48: `ESC [ … m`, `ESC ] … BEL`) in a text: what a terminal does not show.
+"""Terminal control sequences (ECMA-48: `ESC [ … m`, `ESC ] … BEL`, `ESC ( B`) in a text: what a terminal does not show.
 
 Whoever reads the text elsewhere sees all but the first character of one. So there are two readings, and a word counts
 that is found in either: the text as it is, and from an introducer on the text without its sequences. A reading is a
@@ -23,14 +23,19 @@ class EscapeMode(Enum):
 
     TEXT = auto()
     ESCAPED = auto()
+    INTERMEDIATE = auto()
     PARAMETERS = auto()
     STRING = auto()
     STRING_ESCAPED = auto()
 
 
-_INTRODUCERS = {ESCAPE: EscapeMode.ESCAPED, "\x9b": EscapeMode.PARAMETERS, "\x9d": EscapeMode.STRING}
+_INTRODUCERS = {
+    ESCAPE: EscapeMode.ESCAPED,
+    "\x9b": EscapeMode.PARAMETERS,
+    **dict.fromkeys("\x90\x98\x9d\x9e\x9f", EscapeMode.STRING),
+}
 INTRODUCERS = frozenset(_INTRODUCERS)
-_ESCAPED = {"[": EscapeMode.PARAMETERS, "]": EscapeMode.STRING, ESCAPE: EscapeMode.ESCAPED}
+_ESCAPED = {"[": EscapeMode.PARAMETERS, **dict.fromkeys("]PX^_", EscapeMode.STRING)}
 
 
 def follow(mode: EscapeMode, char: str) -> tuple[EscapeMode, bool]:
@@ -41,8 +46,10 @@ def follow(mode: EscapeMode, char: str) -> tuple[EscapeMode, bool]:
         return (EscapeMode.TEXT if char in (BELL, "\x9c") else EscapeMode.STRING), True
     if mode is EscapeMode.STRING_ESCAPED and char == "\\":
         return EscapeMode.TEXT, True
-    if mode in (EscapeMode.ESCAPED, EscapeMode.STRING_ESCAPED) and char in _ESCAPED:
-        return _ESCAPED[char], True
+    if mode in (EscapeMode.ESCAPED, EscapeMode.STRING_ESCAPED, EscapeMode.INTERMEDIATE) and " " <= char <= "~":
+        if char < "0":
+            return EscapeMode.INTERMEDIATE, True
+        return EscapeMode.TEXT if mode is EscapeMode.INTERMEDIATE else _ESCAPED.get(char, EscapeMode.TEXT), True
     if mode is EscapeMode.PARAMETERS and " " <= char <= "~":
         return (EscapeMode.PARAMETERS if char <= "?" else EscapeMode.TEXT), True
     after = _INTRODUCERS.get(char)

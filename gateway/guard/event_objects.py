@@ -13,7 +13,7 @@ from gateway.guard.metadata import Metadata
 from gateway.policy.model import Channel
 from gateway.wire.event_table import EventTable, TextField
 from gateway.wire.json import Json
-from gateway.wire.media import PAYLOAD_FIELDS, TEXT_PARTS, declared_at
+from gateway.wire.media import payload_at
 from gateway.wire.message import MAX_DEPTH, Path, SlotKind, is_figure, may_spell_text
 
 
@@ -36,7 +36,6 @@ class EventObjects:
         part = holder.get("type")
         if isinstance(part, str) and part in self._table.tools:
             self._texts.leave()
-        may_hold_media = not (isinstance(part, str) and part in TEXT_PARTS)
         for name, value in list(holder.items()):
             if name in skip or value is None or isinstance(value, bool):
                 continue
@@ -53,8 +52,8 @@ class EventObjects:
                 holder[name] = self._metadata.scrub(value, is_usage=True)
             elif isinstance(value, dict | list):
                 nested.append(name)
-            elif may_hold_media and isinstance(value, str) and name.casefold() in PAYLOAD_FIELDS:
-                holder[name] = self._payload(value, declared_at(holder, name))
+            elif isinstance(value, str) and (declared := payload_at(holder, name)) is not None:
+                holder[name] = self._payload(value, declared)
             else:
                 holder[name] = self._label(name, value)
         # Names come before the texts that may block, and signatures after what they sign.

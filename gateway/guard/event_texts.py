@@ -309,5 +309,6 @@ class EventTexts:
         return self.payload(given, OPAQUE)
 
     def payload(self, given: str, declared: str) -> str:
-        """What stands where media may; a text there is like a label."""
+        """What stands where media may: as it is if it is media, censored in its envelope if it is a text in one, else
+        like a label. `declared` is the media type that stands beside it."""
         return shown_payload(given, declared, self.label, lambda: self.rule is not None)

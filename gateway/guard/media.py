@@ -9,7 +9,7 @@ from typing import Any
 from gateway.censor.compile import CompiledRule
 from gateway.guard.channels import ChannelCounts, ChannelText, InvalidAnswer
 from gateway.policy.model import Channel
-from gateway.wire.media import Envelope, classify, foresee, payload_places
+from gateway.wire.media import ONLY_URL, Envelope, classify, foresee, payload_places
 
 MAX_HELD = 1 << 20  # characters of one payload of which it is not certain yet what it is
 
@@ -27,19 +27,19 @@ def payloads_in(message: dict[str, Any]) -> Mapping[tuple[int, Any], str]:
     return found
 
 
-def shown_payload(given: str, declared: str, censored: Callable[[str], str], blocked: Callable[[], bool]) -> str:
-    """What stands where media may: as it is if it is media, `censored` in its envelope if it is a text in one, else as
-    the text that it is; nothing once a rule has `blocked`. `declared` is the media type that stands beside it."""
+def shown_payload(given: str, declared: str, show: Callable[[str], str], is_blocked: Callable[[], bool]) -> str:
+    """What is shown of a complete string where media may stand: as it is if it is media, censored in its envelope if it
+    is a text in one, else like a label. Empty where a rule has blocked."""
     found = classify(given, declared)
     if not isinstance(found, Envelope):
-        return given if found else censored(given)
+        return given if found else show(given)
     parts = found.parameters, found.text
-    shown = censored(parts[0]), "" if blocked() else censored(parts[1])
-    if blocked():
+    shown = show(parts[0]), "" if is_blocked() else show(parts[1])
+    if is_blocked():
         return ""
     if shown != parts:
         return found.encoded(*shown)
-    return censored(given) if found.doubtful else given
+    return show(given) if found.doubtful else given
 
 
 class PayloadText:
@@ -75,7 +75,7 @@ class PayloadText:
                 raise InvalidAnswer("the answer holds a picture, a sound or a document that goes on as something else")
             self._passes, self._looked_at = False, 0  # the next item of a list without numbers
         self._held += text
-        if not self._may_be_url() and _BASE64.fullmatch(text) is None:
+        if not self._may_be_url() and (self._declared == ONLY_URL or _BASE64.fullmatch(text) is None):
             return self._open().feed(self._pop_held())
         # Every time when it has doubled: what waits is not decoded again with each piece.
         if len(self._held) >= 2 * self._looked_at:

@@ -12,11 +12,13 @@ from gateway.censor.compile import CompiledRule
 from gateway.censor.joins import LabelAutomaton, LabelState
 from gateway.guard.channels import ChannelCounts, ChannelText, InvalidAnswer
 from gateway.guard.logprobs import TokenTexts
+from gateway.guard.media import shown_payload
 from gateway.guard.names import leave_out_misspelled
 from gateway.policy.model import Channel, Direction, Unknown
 from gateway.surrogates import join_surrogates
 from gateway.wire import chunks
 from gateway.wire.json import Json
+from gateway.wire.media import classify, payload_at
 from gateway.wire.message import (
     CONSTANT_LABELS,
     DROPPED_IN_ANSWERS,
@@ -194,8 +196,8 @@ class Metadata:
         if isinstance(value, dict):
             dropped = DROPPED_IN_ANSWERS if self.enforces and not is_usage else ()
             return {
-                self._name(name): self.scrub(item, None if place is None else (*place, name), is_usage=is_usage)
-                for name, item in value.items()
+                self._name(name): self._scrub_at(value, name, None if place is None else (*place, name), is_usage)
+                for name in value
                 if name not in dropped
             }
         if isinstance(value, list):
@@ -207,6 +209,14 @@ class Metadata:
                 return ""
             return value if shown == repr(value) else shown
         return value
+
+    def _scrub_at(self, holder: Json, name: str, place: Path | None, is_usage: bool) -> Any:
+        """`scrub` of what an object holds: media are no text."""
+        value = holder[name]
+        if not isinstance(value, str) or (declared := payload_at(holder, name, "")) is None:
+            return self.scrub(value, place, is_usage=is_usage)
+        shown = shown_payload(value, declared, self.show, lambda: self.blocked is not None)
+        return shown if place is None or classify(shown, declared) is True else self.joined(place, shown)
 
     def drop(self, holder: Json, fields: Iterable[str]) -> None:
         """Remove fields, where the policy enforces."""
@@ -233,7 +243,7 @@ class Metadata:
             if type(value) is str and known:
                 message[field] = self.repeated((*place, field), self.show(value))
             elif value is not None and not (field in ("created", "index") and is_figure(value)):
-                message[field] = self.scrub(value, (*place, field), is_usage=field == "usage")
+                message[field] = self._scrub_at(message, field, (*place, field), field == "usage")
             if not known and self.keeps(message, field):
                 renamed = self.show(field)
                 if renamed != field:

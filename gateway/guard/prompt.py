@@ -157,7 +157,7 @@ def guarding_prompt(
             field = None
             beside = {name: value for name, value in body.items() if name not in dialect.prompt_fields}
             unknown = {name: value for name, value in beside.items() if name not in fields.FIXED_NAMES}
-            rule = yield from _guard_around(beside, fields.slots(body, dialect.prompt_fields), counts, unknown)
+            rule = yield from _guard_around(beside, fields.slots(body, dialect.prompt_fields), counts, unknown, body)
             rule = rule or (yield from _guard_numbers(body, counts))
     except (TooManyValues, TooDeep) as error:
         return GuardedPrompt(None, counts.fact(), refusal=BadRequest(str(error), field))
@@ -180,15 +180,15 @@ def _guard_texts(texts: RequestTexts, counts: ChannelCounts) -> Guarding[Compile
         return (yield from _guard_slots(texts.slots, counts))
     if counts.compiled.enforces and (name := misspelled_in(texts.message)) is not None:
         raise BadRequest(f"The name of a message's field must be spelled `{name}`.", "messages")
-    return (yield from _guard_around(texts.message, texts.slots, counts, texts.message))
+    return (yield from _guard_around(texts.message, texts.slots, counts, texts.message, texts.message))
 
 
 def _guard_around(
-    holder: Json, slots: Iterable[TextSlot], counts: ChannelCounts, joined: Json
+    holder: Json, slots: Iterable[TextSlot], counts: ChannelCounts, joined: Json, body: Json
 ) -> Guarding[CompiledRule | None]:
     """Censor texts, and those in envelopes among them, but no media that an object holds. In `joined` texts that follow
-    each other in a list are one."""
-    hidden, envelopes = _hide_payloads(holder)
+    each other in a list are one. `holder` is `body`, or has some of its fields."""
+    hidden, envelopes = _hide_payloads(holder, body)
     try:
         runs = list(text_runs(joined))
         rule = yield from _guard_runs(list(slots), runs, counts) if runs else _guard_slots(slots, counts)
@@ -365,14 +365,16 @@ class _EnvelopeText:
         return self._envelope.encoded(**self._texts) if self._changed else self._as_it_stands[0]
 
 
-def _hide_payloads(message: Json) -> tuple[list[tuple[Any, Any, str]], list[_EnvelopeText]]:
-    """Take the media and the texts in envelopes out of a message while its other texts are read.
+def _hide_payloads(message: Json, body: Json) -> tuple[list[tuple[Any, Any, str]], list[_EnvelopeText]]:
+    """Take the media and the texts in envelopes out of a message, the fields of which are those of `body`, while its
+    other texts are read.
 
     Returns how to put all of them back, and the envelopes.
     """
     hidden: list[tuple[Any, Any, str]] = []
     envelopes: list[_EnvelopeText] = []
-    for holder, key, declared in media.payload_places(message):
+    for place, key, declared in media.payload_places(message):
+        holder = body if place is message else place
         found = media.classify(holder[key], declared)
         if isinstance(found, media.Envelope):
             envelopes.append(_EnvelopeText(holder, key, found))

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
+from gateway.wire.message import KNOWN_NAMES
 from gateway.wire.names import named
 
 # characters of base64 that may be media by their type alone; the smallest pictures in use have 48 and more
@@ -31,16 +32,23 @@ _SLICE = 64 * 1024  # bytes that are decoded at once
 MEDIA_PARTS = named("media", "parts")
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 # Where in such a part, at any depth, the protocols put a payload.
-PAYLOAD_FIELDS = MEDIA_PARTS | {"url", "data", "file_data", "b64_json", "source"}
+_PICTURES = frozenset({"b64_json", "image_base64", "screenshot", "thumbnail"})
+PAYLOAD_FIELDS = MEDIA_PARTS | _PICTURES | {"url", "data", "file_data", "source", "blob", "base64"}
+# Fields of a message itself in which a known format stands without anything that says so. A document may be a text.
+_OF_MESSAGES = (MEDIA_PARTS | _PICTURES) - {"document", "file", "media"}
 _ADDRESSES = frozenset({"url", "image_url", "video_url", "audio_url"})  # of these; a path looks like base64
 # Fields of a message in which media stand without being a part of a type, and those that hold none.
-_MEDIA = frozenset({"images", "audio"})
+_MEDIA = MEDIA_PARTS | {"images"}
 _NO_MEDIA = frozenset({"tool_calls", "function_call", "annotations"})
 # Fields beside a payload that say what it is: by its media type, or by its format.
-_DECLARING = ("media_type", "mime_type", "mimetype", "content_type", "format", "file_type")
+_TYPES = ("media_type", "mime_type", "mimetype")
+_DECLARING = (*_TYPES, "content_type", "format", "file_type")
+_TELLING = MEDIA_PARTS.union(_TYPES)  # an object with such a field holds media
 _FORMATS = named("media", "formats")
 OPAQUE = "application/octet-stream"  # bytes that are no text
+ONLY_URL = "*"  # is declared where nothing but a `data:` URL is a payload
 
+_URL = "data:"
 _PARAMETERS = 200  # characters; a longer head is none
 _HEAD = re.compile("data:([a-z]+/[a-z0-9.+-]+)?((?:;[^,;]*)*?)(;base64)?,", re.IGNORECASE)
 _USUAL_PARAMETERS = re.compile("(?:; ?(?:charset|codecs)=[a-z0-9._-]{1,20})*", re.IGNORECASE)
@@ -105,20 +113,20 @@ class Envelope(NamedTuple):
 def payload_places(message: Any) -> Iterator[PayloadPlace]:
     """Where in a message or delta, or in the fields of a request, a payload may stand.
 
-    Names of fields count in any case, as some servers read them. Takes one step for each value, and no recursion. The
-    strings may be changed while it runs.
+    Names of fields count in any case, as some servers read them. A `data:` URL may stand in every field that the
+    protocol does not name. Takes one step for each value, and no recursion. The strings may be changed while it runs.
     """
     if not isinstance(message, dict):
         return
-    # An object or list, and whether what is in it is media.
-    waiting = [
-        (value, field.casefold() in _MEDIA)
-        for field, value in message.items()
-        if isinstance(value, list | dict) and field.casefold() not in _NO_MEDIA
-    ]
     kind = message.get("type")
-    if isinstance(kind, str) and kind in MEDIA_PARTS:
-        waiting = [(message, True)]
+    # An object or list, and whether what is in it is media.
+    waiting: list[tuple[Any, bool]] = [(message, True)] if isinstance(kind, str) and kind in MEDIA_PARTS else []
+    for field, value in message.items() if not waiting else ():
+        name = field.casefold()
+        if isinstance(value, list | dict):
+            waiting += [(value, name in _MEDIA)] * (name not in _NO_MEDIA)
+        elif isinstance(value, str) and (name in _OF_MESSAGES or (_may_be_url(value) and name not in KNOWN_NAMES)):
+            yield PayloadPlace(message, field, "" if name in _OF_MESSAGES else ONLY_URL)
     while waiting:
         holder, media = waiting.pop()
         if isinstance(holder, dict):
@@ -126,19 +134,36 @@ def payload_places(message: Any) -> Iterator[PayloadPlace]:
         for key, value in holder.items() if isinstance(holder, dict) else enumerate(holder):
             if isinstance(value, list | dict):
                 waiting.append((value, media))
-            elif media and isinstance(value, str) and (isinstance(key, int) or key.casefold() in PAYLOAD_FIELDS):
+            elif not isinstance(value, str):
+                continue
+            elif media and (isinstance(key, int) or key.casefold() in PAYLOAD_FIELDS):
                 yield PayloadPlace(holder, key, declared_at(holder, key))
+            elif _may_be_url(value) and (isinstance(key, int) or key.casefold() not in KNOWN_NAMES):
+                yield PayloadPlace(holder, key, ONLY_URL)
+
+
+def _may_be_url(value: str) -> bool:
+    """A `data:` URL, or the first characters of one."""
+    return value != "" and _URL.startswith(value[: len(_URL)].lower())
 
 
 def _holds_media(part: dict[str, Any], within_media: bool) -> bool:
     kind = part.get("type")
     if isinstance(kind, str) and (kind in TEXT_PARTS or kind in MEDIA_PARTS):
         return kind in MEDIA_PARTS
-    return within_media or not MEDIA_PARTS.isdisjoint(map(str.casefold, part))
+    return within_media or not _TELLING.isdisjoint(map(str.casefold, part))
 
 
-def declared_at(holder: Any, key: Any) -> str:
-    """The media type of a payload: the one that stands beside it, or that of any bytes where no address stands."""
+def payload_at(holder: dict[str, Any], name: str, undeclared: str = OPAQUE) -> str | None:
+    """What is declared of a string in an object that is complete; None where no payload stands."""
+    kind = holder.get("type")
+    if name.casefold() in PAYLOAD_FIELDS and not (isinstance(kind, str) and kind in TEXT_PARTS):
+        return declared_at(holder, name, undeclared)
+    return ONLY_URL if _may_be_url(holder[name]) else None
+
+
+def declared_at(holder: Any, key: Any, undeclared: str = OPAQUE) -> str:
+    """The media type of a payload: the one that stands beside it, or `undeclared` where no address stands."""
     for name, value in holder.items() if isinstance(holder, dict) else ():
         if isinstance(value, str) and name.casefold() in _DECLARING:
             value = value.partition(";")[0].strip().lower()
@@ -146,7 +171,7 @@ def declared_at(holder: Any, key: Any) -> str:
                 return value
             if value in _FORMATS:
                 return OPAQUE
-    return "" if isinstance(key, str) and key.casefold() in _ADDRESSES else OPAQUE
+    return "" if isinstance(key, str) and key.casefold() in _ADDRESSES else undeclared
 
 
 def is_opaque(value: str) -> bool:
@@ -174,7 +199,7 @@ def classify(value: str, declared: str = "") -> Envelope | bool:
             return False if text is None else Envelope(head[0], parameters, text, False)
     is_text = _TEXT_TYPES.fullmatch(media_type) is not None
     payload = value[start:]
-    if head is None and not is_text and len(payload) < MIN_PAYLOAD:
+    if head is None and (media_type == ONLY_URL or (not is_text and len(payload) < MIN_PAYLOAD)):
         return False
     data = _decoded(payload, forgiving=is_text)
     if not data:

@@ -96,6 +96,8 @@ NEAR_MISSES: dict[str, tuple[str, ...]] = {
         "0x52908400098527886E0F7030069857D2E4169EE",
         "0x52908400098527886E0F7030069857D2E4169EE71",
         "da39a3ee5e6b4b0d3255bfef95601890afd80709",
+        "bitcoincash:qpm2qsznhks23z7629mms6s4cwef74vcwvy22gdx6q",
+        "15oF4uVJwmo4TdGW7VfQxNLavjCXviqxT9S1MgbjMNHr6Sp6",
     ),
     "wallet_secret": (
         "legal winner thank year wave sausage worth useful legal winner thank year",

@@ -122,3 +122,20 @@ def test_answers_that_end_with_no_beginning_cost_nothing() -> None:
     censor = Censor(compiled.for_answer(Conversation(answers="12")).program(Direction.OUTPUT, Channel.CONTENT))
     censor.feed("x")
     assert len(censor._scanner.literals) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "text", "rest"),
+    [
+        ("The Project ", " Heron.", "."),
+        ("The Project", "\n> Heron.", "."),
+        ("The Project\n", "- Heron.", "."),
+        ("The Project \n", "Heron.", "."),
+        ("The Project" + " " * 99, "Heron.", "."),
+        ("The Project", "-Heron.", "."),
+    ],
+)
+def test_a_blank_takes_a_run_of_white_space_from_one_answer_to_the_next(before: str, text: str, rest: str) -> None:
+    policy = Policy(name="p", rules=(Rule(id="r", words=("Project Heron",), carry=True, replacement="[R]"),))
+    for chunks in ([text], list(text)):
+        assert run(program_for(policy, before), chunks)[0] == f"[R]{rest}"

@@ -187,6 +187,56 @@ def test_each_disguise_is_seen_through_however_it_is_cut(name: str, text: str, m
     assert run(Policy(name="p", rules=(replace(rule, fold=DEFAULT_FOLD, variants=frozenset()),)), [whole])[0] == whole
 
 
+@pytest.mark.parametrize("before", ["is ", "It was (", 'is "'])
+def test_a_code_does_not_begin_with_what_stands_for_nothing(before: str) -> None:
+    """`is` is a control character in Base32."""
+    rule = Rule(id="r", words=("secret",), variants=frozenset({Variant.BASE32}), replacement="<r>")
+    assert run(Policy(name="p", rules=(rule,)), [f"{before}ONSWG4TFOQ now"])[0] == f"{before}<r> now"
+
+
+@pytest.mark.parametrize(
+    ("fold", "text"),
+    [
+        *(
+            ("leet", text)
+            for text in ("rnemorandurn", "memorandurn", "mernorandum", "memoranclum", "ｒｎemorandum", "rnernoranclurn")
+        ),
+        ("confusables", "mɇɱøɽɑɲɖʉɱ"),
+    ],
+)
+def test_letters_that_two_others_draw_and_letters_with_hooks(fold: str, text: str) -> None:
+    rule = Rule(id="r", words=("memorandum",), fold=frozenset({*DEFAULT_FOLD, Fold(fold)}), replacement="<r>")
+    assert run(Policy(name="p", rules=(rule,)), [f"the {text}."])[0] == "the <r>."
+
+
+def test_common_words_and_short_ones_are_not_drawn() -> None:
+    words = ("dashed", "modem", "pom", "dick")
+    rule = Rule(id="r", words=words, fold=frozenset({*DEFAULT_FOLD, Fold.LEET}), replacement="<r>")
+    text = "modern porn clashed with a click"
+    assert run(Policy(name="p", rules=(rule,)), [text])[0] == text
+
+
+@pytest.mark.parametrize(
+    ("variant", "word", "text"),
+    [
+        ("base64", "opensesame", "b3Bl.bnNl.c2Ft.ZQ"),
+        ("base64", "opensesame", "b3Bl:bnNl:c2Ft/ZQ"),
+        ("base64", "falcon", "Zg== YQ== bA== Yw== bw== bg"),
+        ("hex", "falcon", "66)+chr(0x61)+chr(0x6c)+chr(0x63)+chr(0x6f)+chr(0x6e"),
+        ("hex", "opensesame!", "6f70656e736573616d65\n00000010: 21"),
+        ("hex", "비밀번호", "be44)+chr(0xbc00)+chr(0xbc88)+chr(0xd638"),
+        ("hex", "비밀번호", "be440000bc000000bc880000d638"),
+        ("hex", "a🚀launch", "0061 d83d de80 006c 0061 0075 006e 0063 0068"),
+        ("hex", "a🚀launch", "0061, U+1F680, U+006C, U+0061, U+0075, U+006E, U+0063, U+0068"),
+    ],
+)
+def test_codes_in_pieces_and_of_all_planes(variant: str, word: str, text: str) -> None:
+    rule = Rule(id="r", words=(word,), variants=frozenset({Variant(variant)}), replacement="<r>")
+    shown = run(Policy(name="p", rules=(rule,)), [f"It is [{text}] now"])[0]
+    assert shown in ("It is [<r>] now", "It is [00<r>] now", "It is [<r>==] now"), shown
+    assert run(Policy(name="p", rules=(rule,)), list(f"It is [{text}] now"))[0] == shown
+
+
 @pytest.mark.parametrize(("word", "text"), [("tests", "- . ... - ..."), ("eleven", ". .-.. . ...- . -.")])
 def test_words_of_which_a_sign_of_morse_is_the_first_letter(word: str, text: str) -> None:
     rule = Rule(id="r", words=(word,), variants=frozenset({Variant.MORSE}), replacement="<r>", fold=DEFAULT_FOLD)

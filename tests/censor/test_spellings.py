@@ -125,6 +125,7 @@ def test_punctuation_is_that_of_ascii(listed: str, written: str) -> None:
             "He\ufdd0ron",
             "He\u034fron",
             "He\x1bron",
+            *("He\x1b(Bron", "He\x1b=ron", "He\x1b7ron", "He\x1bPq\x1b\\ron", "He\x1b_k\x07ron", "He\x9fk\x9cron"),
             "He\x1f\x08ron",
         ),
     ],

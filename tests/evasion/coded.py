@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import binascii
 import codecs
 import html.entities
 import tomllib
 import unicodedata
+import zlib
 from pathlib import Path
 from random import Random
 from urllib.parse import quote
@@ -15,6 +17,7 @@ from tests.evasion.family import Family, Hide, between, each_as, placed
 
 _ALPHABETS = tomllib.loads(Path(__file__).with_name("alphabets.toml").read_text("utf-8"))
 GERMAN = dict(zip("abcdefghijklmnopqrstuvwxyz", _ALPHABETS["german"].split(" "), strict=True))
+_BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _SIGNS = "abcdefghijklmnopqrstuvwxyz0123456789"
 NATO, MORSE = (dict(zip(_SIGNS, _ALPHABETS[name].split(" "), strict=True)) for name in ("nato", "morse"))
 
@@ -178,8 +181,36 @@ def _calls(value: str, chance: Random) -> str:
     return placed(call, (joined + call).join(str(ord(char)) for char in value), ")")
 
 
+def _hex_calls(value: str, chance: Random) -> str:
+    return placed("chr(0x", ")+chr(0x".join(f"{ord(char):x}" for char in value), ")")
+
+
+def _base58(value: str, chance: Random) -> str:
+    number, found = int.from_bytes(value.encode(), "big"), ""
+    while number:
+        number, digit = divmod(number, len(_BASE58))
+        found = _BASE58[digit] + found
+    return found
+
+
 def _halves(value: str, chance: Random) -> str:
     return " ".join(half for byte in value.encode() for half in (f"{byte >> 4:04b}", f"{byte & 15:04b}"))
+
+
+def _each_by_itself(value: str, chance: Random) -> str:
+    return placed("", " ".join(_base64(char.encode()) for char in value).rstrip("="), "")
+
+
+def _dump(value: str, chance: Random, column: str = "") -> str:
+    """As programs show bytes, in lines of eight; `column` stands for what they show beside."""
+    data = value.encode()
+    lines = [data[at : at + 8] for at in range(0, len(data), 8)]
+    shown = [" ".join(f"{byte:02x}" for byte in line) + column.format(_printed(line)) for line in lines]
+    return placed("00000000: ", "\n".join([shown[0], *(f"{8 * n:08x}: {s}" for n, s in enumerate(shown[1:], 1))]), "")
+
+
+def _printed(line: bytes) -> str:
+    return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in line)
 
 
 def _as_in(value: str, chance: Random) -> str | None:
@@ -266,6 +297,32 @@ CODES = (
     Family("Base64 in pieces", "base64", "c3dv cmRm aXNo", _pieces),
     Family("Base64 in a quotation", "base64", "> c3dvcmRm⏎> aXNo", lambda v, c: _lines(v, c).replace("\n", "\n> ")),
     Family("Base64 in full width", "base64", "ｃ３ｄｖ", lambda v, c: _wide(_base64(v.encode()))),
+    Family("Base64, letter by letter", "base64", "cw== dw== bw==", _each_by_itself),
+    Family("Base64 in pieces with points", "base64", "c3dv.cmRm.aXNo", lambda v, c: _pieces(v, c).replace(" ", ".")),
+    Family("Base64 in ROT13", "other codes", "p3qipzEz", lambda v, c: codecs.encode(_base64(v.encode()), "rot13")),
+    Family(
+        "Base64 three times",
+        "other codes",
+        "WXpOa2Rt…",
+        lambda v, c: _base64(_base64(_base64(v.encode()).encode()).encode()),
+    ),
+    Family(
+        "Base64 as decimal codes",
+        "other codes",
+        "99 51 100 118",
+        lambda v, c: " ".join(str(ord(x)) for x in _base64(v.encode())),
+    ),
+    Family(
+        "Base64 of UTF-32",
+        "base64",
+        "cwAAAHcAAAA…",
+        lambda v, c: None if v.isascii() else _base64(v.encode("utf-32-be")),
+    ),
+    Family(
+        "Base64 of what was compressed", "other codes", "H4sIAAAA…", lambda v, c: _base64(zlib.compress(v.encode()))
+    ),
+    Family("Base58", "other codes", "2NEpo7TZ…", _base58),
+    Family("uuencoded", "other codes", ")<W=O<F1F", lambda v, c: binascii.b2a_uu(v.encode()[:45]).decode()[1:].strip()),
     Family("Base64 of leet", "other codes", "NXcwcmRm", lambda v, c: _base64(_leet(v).encode()) if _leet(v) else None),
     Family("Base64 of spaced letters", "other codes", "cyB3IG8g", lambda v, c: _base64(" ".join(v).encode())),
     Family("Base64, reversed", "other codes", "oNXamRmc", lambda v, c: _base64(v.encode())[::-1]),
@@ -280,6 +337,18 @@ CODES = (
     Family("hexadecimal in a table", "hex", "73 | 77 | 6f", _bytes_as("02x", " | ")),
     Family("hexadecimal in code spans", "hex", "`73` `77`", lambda v, c: "`" + _bytes_as("02x", "` `")(v, c) + "`"),
     Family("hexadecimal with h", "hex", "73h 77h 6fh", lambda v, c: _bytes_as("02x", "h ")(v, c) + "h"),
+    Family("hexadecimal in calls of chr", "hex", "chr(0x73)+chr(0x77)", _hex_calls),
+    Family("hexadecimal in a dump", "hex", "00000008: 73 77", _dump),
+    Family(
+        "hexadecimal in a dump with its letters",
+        "other codes",
+        "73 77  sw",
+        lambda v, c: _dump(v, c, "  |{:8}|") if len(v.encode()) > 8 else None,
+    ),
+    Family("hexadecimal of UTF-32", "hex", "0000007300000077", lambda v, c: v.encode("utf-32-be").hex()),
+    Family("hexadecimal, digit by digit", "other codes", "7 3 7 7 6 f", lambda v, c: " ".join(v.encode().hex())),
+    Family("hexadecimal, twice", "other codes", "3733373736", lambda v, c: v.encode().hex().encode().hex()),
+    Family("binary codes of 16 bits", "other codes", "0000000001110011", each_as(lambda x: f"{ord(x):016b}", " ")),
     Family("code points", "hex", "U+0073 U+0077", each_as(lambda char: f"U+{ord(char):04X}", " ")),
     Family("hexadecimal of UTF-16", "hex", "007300770", lambda v, c: v.encode("utf-16-be").hex()),
     Family("decimal codes in a numbered list", "decimal", "1. 115⏎2. 119", _numbered_codes),

@@ -52,6 +52,11 @@ def _one_character(value: str, chance: Random) -> str:
     return value[:at] + chance.choice(("\x9b31m", "\x9d0;t\x07")) + value[at:]
 
 
+def _other_escape(value: str, chance: Random) -> str:
+    at = chance.randrange(1, len(value))
+    return value[:at] + chance.choice(("\x1b7", "\x1b=", "\x1b(B", "\x1bPq\x1b\\", "\x1b_k\x1b\\")) + value[at:]
+
+
 def _ansi_each(value: str, chance: Random) -> str:
     return placed("", "".join(f"\x1b[3{chance.randrange(8)}m{char}" for char in value), "\x1b[0m")
 
@@ -143,6 +148,11 @@ def _masked(value: str, chance: Random) -> str | None:
     return value[0] + inner + value[-1] if "*" in inner and len(value) > 5 else None
 
 
+def _two_for_one(value: str, chance: Random) -> str | None:
+    """In words of a length in which no other word comes of it."""
+    return value.replace("m", "rn").replace("d", "cl") if len(value) > 6 else None
+
+
 CYRILLIC = zipped("acdehijopqsxyABCEHIKMOPSTXY", "асԁеһіјорԛѕхуАВСЕНІКМОРЅТХУ")
 GREEK = zipped("aceikmnoprtuvxyABEHIKMNOPTXYZ", "αϲεικмηορгτυνχγΑΒΕΗΙΚΜΝΟΡΤΧΥΖ")
 SMALL_CAPITALS = zipped("abcdefghijklmnoprstuvwyz", "ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ")
@@ -195,6 +205,7 @@ INVISIBLE = (
     Family("ANSI colours in one character", "invisible", "sword\\x9b31mfish", _one_character),
     Family("links of terminals", "invisible", "sword␛]8;;http://a␛\\\\fish", _terminal_link),
     Family("a pad of 1,100", "invisible", "sword…fish", inserted("\u200b" * 1100, "\u200d\u2060" * 550)),
+    Family("other escapes of terminals", "invisible", "sword␛7fish", _other_escape),
     Family("stacked marks", "accents", "s̷͝w̴̾o̶͌r̵̒d̴̕", _stacked_marks),
     Family("struck through with marks", "accents", "s̶w̶o̶r̶d̶", lambda v, c: "".join(x + "\u0336" for x in v)),
 )
@@ -213,6 +224,13 @@ FORMS = (
     Family("letters of many scripts", "leet", "₴₩ØⱤĐ", _fancy),
     Family("l for I, and I for l", "leet", "swordflsh", mapped({"l": "I", "i": "l", "I": "l"}, 0)),
     Family("letters for digits", "leet", "73O55I8", mapped(zipped("01358", "OIESB"), 0)),
+    Family("two letters for one", "leet", "mernorandum", _two_for_one),
+    Family(
+        "letters with hooks and strokes",
+        "confusables",
+        "ʂwøɽɖƒɨʂɦ",
+        mapped(zipped("bcdefghiklnoprstuz", "ɓɕɖɇƒɠɦɨƙɭɲøƥɽʂŧʉʐ")),
+    ),
     Family("negative circled", "confusables", "🅢🅦🅞🅡🅓", mapped(shifted(0x1F150, UPPER) | shifted(0x1F150, LOWER))),
     Family("squared", "confusables", "🄰🄱🄲", mapped(shifted(0x1F130, UPPER) | shifted(0x1F130, LOWER))),
     Family("negative squared", "confusables", "🆂🆆🅾🆁🅳", mapped(shifted(0x1F170, UPPER) | shifted(0x1F170, LOWER))),

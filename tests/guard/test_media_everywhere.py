@@ -237,3 +237,64 @@ def test_media_in_answers_of_chats_are_never_changed(part: Json) -> None:
         assert body["choices"][0]["message"] == message
         client = play(RULES, script(chunk(copy.deepcopy(message)), chunk(finish="stop")))
         assert client.messages[0] == message
+
+
+# Fields that no protocol names, in which servers send what they made.
+MADE: dict[str, Json] = {
+    "image": {"image": PICTURE},
+    "an object": {"image": {"b64_json": PICTURE}},
+    "b64_json": {"b64_json": PICTURE},
+    "inline_data": {"inline_data": {"mime_type": "image/png", "data": PICTURE}},
+    "inlineData": {"inlineData": {"mimeType": "audio/L16", "data": SOUND}},
+    "video": {"video": {"url": URL}},
+    "by its type": {"attachments": [{"mime_type": "audio/L16", "data": SOUND}]},
+    "a blob": {"resource": {"uri": "a://b", "mimeType": "image/png", "blob": PICTURE}},
+    "an URL in any field": {"zq": URL},
+    "an URL within": {"zq": {"a": URL}},
+}
+
+
+@pytest.mark.parametrize("made", MADE.values(), ids=MADE)
+def test_media_in_unknown_fields_are_never_changed(made: Json) -> None:
+    given = {"role": "assistant", "content": "x", **made}
+    asked = {"model": "m", "messages": [copy.deepcopy(given)], **copy.deepcopy(made)}
+    assert forwarded(CHAT, asked) == {"model": "m", "messages": [given], **made}
+    around = {**completion(copy.deepcopy(given)), **copy.deepcopy(made)}
+    around["choices"][0] |= copy.deepcopy(made)
+    body, _ = plain(RULES, json.dumps(around).encode())
+    for shown in (body, body["choices"][0], body["choices"][0]["message"]):
+        assert {name: shown.get(name) for name in made} == made
+    client = play(RULES, script(chunk(copy.deepcopy(given)), chunk(finish="stop")))
+    assert client.messages[0] == given
+    for dialect in (RESPONSES, MESSAGES):
+        item = {"type": "zq_item", **made}
+        body, _ = event_client.plain(RULES, dialect, json.dumps(answer_with(dialect, copy.deepcopy(item))).encode())
+        assert body["output" if dialect is RESPONSES else "content"] == [item]
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 100])
+def test_an_url_in_pieces_in_an_unknown_field_is_never_changed(size: int) -> None:
+    pieces = [URL[at : at + size] for at in range(0, len(URL), size)]
+    client = play(RULES, script(*(chunk({"zq": piece}) for piece in pieces), chunk(finish="stop")))
+    assert client.messages[0] == {"zq": URL}
+
+
+def test_text_in_unknown_fields_waits_for_no_url() -> None:
+    client = play(RULES, script(chunk({"zq": "dat"}), chunk({"zq": "e"}), chunk({"image": "a picture "})))
+    assert client.messages[0] == {"zq": "date", "image": "a picture "}
+
+
+@pytest.mark.parametrize(("given", "expected"), POSING.items())
+def test_text_in_the_place_of_media_in_unknown_fields_is_text(given: str, expected: str) -> None:
+    for made in ({"image": given}, {"zq": {"image": {"url": given}}}):
+        body, _ = plain(RULES, json.dumps({**completion({"content": "x", **made}), **made}).encode())
+        spelled = json.dumps(made).replace(json.dumps(given)[1:-1], json.dumps(expected)[1:-1])
+        message = body["choices"][0]["message"]
+        assert [{name: shown[name] for name in made} for shown in (body, message)] == [json.loads(spelled)] * 2
+
+
+@pytest.mark.parametrize("name", ["source", "data", "blob", "zq"])
+def test_letters_without_blanks_in_unknown_fields_are_text(name: str) -> None:
+    letters = f"ThePasswordThatYouAskedForIsReally{WORD}AndThatIsAllOfIt"
+    body, _ = plain(RULES, json.dumps({**completion({"content": "x", name: letters}), name: letters}).encode())
+    assert WORD not in json.dumps(body)

@@ -208,7 +208,7 @@ def spellings(word: str, folds: frozenset[Fold]) -> list[str]:
     return sorted({form for each in found | {word} for form in with_hyphens(each)})
 
 
-SEQUENCE = re.compile("\x1b(?:\\[[ -?]*([@-~]|$)?|\\](?s:[^\x07\x1b]*)(\x07|$|\x1b\\\\?)?)")
+SEQUENCE = re.compile("\x1b(?:\\[[ -?]*([@-~]|$)?|[\\]PX^_](?s:[^\x07\x1b]*)(\x07|$|\x1b\\\\?)?|[ -/]+[0-~]?|[0-~])")
 
 
 def unseen_from(text: str, begin: int) -> set[int]:
@@ -430,7 +430,7 @@ class Oracle:
         if block is None:
             redacts = [hit for hit in kept if hit.action is Action.REDACT]
             return self.render(text, redacts, len(text)), report, False
-        if block not in kept:
+        if block not in kept and (block.rule.id, block.start, block.end) not in [line[:3] for line in report]:
             report.append((block.rule.id, block.start, block.end, Action.BLOCK))
         redacts = [
             hit
@@ -446,6 +446,9 @@ class Oracle:
             own = sorted(hit for hit in hits if hit.order == order)
             # What an overflow redacts is no match of the pattern: it is reported by itself.
             alone = [hit for hit in own if rule.pattern is None or hit.overflow]
+            # Nor is it reported where the rule has a match at that very place.
+            matched = {(hit.start, hit.end) for hit in alone if not hit.overflow}
+            alone = [hit for hit in alone if not hit.overflow or (hit.start, hit.end) not in matched]
             lines += [(rule.id, hit.start, hit.end, hit.action) for hit in alone]
             for run in self.clusters([hit for hit in own if rule.pattern is not None and not hit.overflow]):
                 lines.append((rule.id, run[0].start, max(hit.end for hit in run), run[0].action))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from importlib import resources
 
 from gateway.censor.detectors.model import Detector, Format
@@ -14,16 +14,22 @@ _OF_RIPPLE = str.maketrans("rpshnaf39wBUDNEGHJKLM4PQRST7VWXYZ2bcdeCg65jkm8oFqi1t
 _BECH32 = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
 _B58, _B32 = "[1-9A-HJ-NP-Za-km-z]", "[02-9ac-hj-np-z]"
 _GENERATORS = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)
+_OF_CASH = (0x98F2BC8E61, 0x79B76D99E2, 0xF33E5FB3C4, 0xAE2EABE2A8, 0x1E4F43E470)
 _CHECKSUMS = (1, 0x2BC830A3)  # of Bech32 and Bech32m
 
 
-def has_base58_checksum(text: str) -> bool:
-    """Are the last four bytes the beginning of the others' double SHA-256?"""
+def _bytes_of(text: str) -> bytes:
+    """Of Base58."""
     number = 0
     for char in text:
         number = number * 58 + _BASE58.index(char)
     zeros = len(text) - len(text.lstrip("1"))
-    content = bytes(zeros) + number.to_bytes((number.bit_length() + 7) // 8)
+    return bytes(zeros) + number.to_bytes((number.bit_length() + 7) // 8)
+
+
+def has_base58_checksum(text: str) -> bool:
+    """Are the last four bytes the beginning of the others' double SHA-256?"""
+    content = _bytes_of(text)
     return len(content) > 4 and sha256(sha256(content[:-4]).digest()).digest()[:4] == content[-4:]
 
 
@@ -46,6 +52,24 @@ def has_bech32_checksum(text: str) -> bool:
     return check in _CHECKSUMS
 
 
+def has_cash_checksum(text: str) -> bool:
+    """Is the checksum of Bitcoin Cash's addresses right, with its prefix or without?"""
+    prefix, _, data = text.rpartition(":")
+    check = 1
+    for value in (*(ord(char) & 31 for char in prefix or "bitcoincash"), 0, *map(_BECH32.index, data)):
+        top = check >> 35
+        check = (check & 0x7FFFFFFFF) << 5 ^ value
+        for bit, generator in enumerate(_OF_CASH):
+            check ^= generator if top >> bit & 1 else 0
+    return check == 1
+
+
+def has_ss58_checksum(text: str) -> bool:
+    """Are the last two bytes the beginning of the others' BLAKE2b, as Polkadot and what is built like it have them?"""
+    content = _bytes_of(text)
+    return blake2b(b"SS58PRE" + content[:-2]).digest()[:2] == content[-2:]
+
+
 _BEFORE, _AFTER = r"^|[^A-Za-z0-9_]|\\[nrt]", r"$|[^A-Za-z0-9_]"
 _LENGTHS = {"bc1": (11, 71), "tb1": (11, 71), "ltc1": (11, 71), "addr1": (50, 110), "cosmos1": (38, 58)}
 
@@ -64,6 +88,8 @@ CRYPTO_ADDRESS = Detector(
         ),
         Format("0x[0-9A-Fa-f]{40}|G[A-Z2-7]{55}|4[0-9AB][1-9A-HJ-NP-Za-km-z]{93}", _BEFORE, _AFTER),
         Format(f"r{_B58}{{24,34}}", _BEFORE, _AFTER, has_ripple_checksum),
+        Format(f"(?:bitcoincash:)?[qp]{_B32}{{41}}", _BEFORE, _AFTER, has_cash_checksum),
+        Format(f"[15C-J]{_B58}{{45,47}}", _BEFORE, _AFTER, has_ss58_checksum),
     ),
     validate=None,
     examples=(
@@ -74,14 +100,17 @@ CRYPTO_ADDRESS = Detector(
         "0x52908400098527886E0F7030069857D2E4169EE7",
         "TR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t",
         "DH5yaieqoZN36fDVciNyRueRGvGLR3mr7L",
+        "bitcoincash:qpm2qsznhks23z7629mms6s4cwef74vcwvy22gdx6a",
+        "15oF4uVJwmo4TdGW7VfQxNLavjCXviqxT9S1MgbjMNHr6Sp5",
     ),
     source=(
         "Bitcoin's Base58Check, BIP 173 and BIP 350 (Bech32), ERC-55 (Ethereum), "
         "https://github.com/bitcoin/bips/blob/master/bip-0173.mediawiki"
     ),
     note=(
-        "Bitcoin, Litecoin, Dogecoin, Tron, Zcash, XRP, Cosmos and Cardano with the right checksum; Ethereum, Stellar "
-        "and Monero by their form, of which the checksums are not asked for. Solana's, which have none, are left out."
+        "Bitcoin, Bitcoin Cash, Litecoin, Dogecoin, Tron, Zcash, XRP, Cosmos, Cardano, Polkadot and Kusama with the "
+        "right checksum; Ethereum, Stellar and Monero by their form, of which the checksums are not asked for. "
+        "Solana's, which have none, are left out."
     ),
 )
 
