@@ -1,8 +1,12 @@
-"""Builds the part in C with the compiler of the machine, where there is one; without it the wheel is pure Python."""
+"""Builds the part in C with the compiler of the machine, where there is one; without it the wheel is pure Python.
+
+The README that an index shows has the repository in front of its links: beside the package there are no other pages.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -11,11 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 from packaging.tags import sys_tags
 
 SOURCE = Path("gateway/guard/_bytes_path.c")
 LIBRARY = SOURCE.with_suffix(".abi3.so")  # only the stable ABI of Python 3.11 is used
 SWITCH = "PORTCULLIS_NATIVE"  # "0": without it; "1": an error where it cannot be built
+
+
+class ReadmeHook(MetadataHookInterface):
+    def update(self, metadata: dict[str, Any]) -> None:
+        text = (Path(self.root) / "README.md").read_text("utf-8")
+        pages = f"{metadata['urls']['Repository']}/blob/main/"
+        text = re.sub(r"\]\((?!https?:|#)", f"]({pages}", text)
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
 
 
 class NativeBuildHook(BuildHookInterface[Any]):

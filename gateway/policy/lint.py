@@ -31,6 +31,9 @@ LARGE_LIST = 2_000_000
 SECONDS_A_MILLION, MEGABYTES_A_MILLION = 1.6, 30
 SHORT_WORD = 4  # letters; longer words are rarely a part of others by chance
 MAX_SHORT_WORDS = 1000  # are counted in prose: some 10 ms
+# What a pattern means otherwise, or not at all.
+YAML_ESCAPES = {r"\b": "\b", r"\P": "\u2029", r"\N": "\x85", r"\L": "\u2028"}
+OPENING_QUOTES, CLOSING_QUOTES = "“„”‘‚«»", "”“’‘»«"
 VERSION = re.compile(r"/v[0-9]+[a-z0-9.]*(/|$)")
 
 
@@ -131,7 +134,13 @@ def _policy_warnings(config: Config, policy: Policy, checks: Checks) -> Iterator
                 f"{at}.rules[{i}]: {too_long} of the {len(words)} words of rule {rule.id} are longer than "
                 f"max_hold ({policy.max_hold}), the longest match there can be"
             )
+        if any(word[0] in OPENING_QUOTES and word[-1] in CLOSING_QUOTES for word in rule.words):
+            yield (
+                f"{at}.rules[{i}]: words of rule {rule.id} stand in typographic quotation marks, which are looked for "
+                "with them; YAML's are ' and \", and a file of words needs none"
+            )
         if rule.pattern is not None:
+            yield from _read_by_yaml(f"{at}.rules[{i}].pattern", rule.pattern)
             facts = checks.read_pattern(rule.pattern, rule.fold)
             yield from _pattern_warnings(f"{at}.rules[{i}].pattern", facts, rule, policy)
         yield from _without_effect(f"{at}.rules[{i}]", rule)
@@ -171,6 +180,15 @@ def short_words(rule: Rule, words: Collection[str], checks: Checks) -> str | Non
         f"words of rule {rule.id} with 2 to {SHORT_WORD} letters are found inside other words: {every} hits in 10,000 "
         f"words of prose, and {apart} with whole_word: true"
     )
+
+
+def _read_by_yaml(at: str, pattern: str) -> Iterator[str]:
+    for escape, character in YAML_ESCAPES.items():
+        if character in pattern:
+            yield (
+                f"{at}: holds the character U+{ord(character):04X}, which YAML makes of {escape} in double quotes; "
+                "write the pattern in single quotes"
+            )
 
 
 def _pattern_warnings(at: str, facts: PatternFacts, rule: Rule, policy: Policy) -> Iterator[str]:

@@ -143,6 +143,13 @@ def nearest(name: str, known: Collection[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
 
 
+def _slip(key: str, known: Collection[str]) -> str:
+    """What to do about an unknown key, to append to the error."""
+    if key.strip() in known:  # blanks that are plain YAML has left out
+        return f"; write plain blanks around {key.strip()!r}"
+    return "; put a blank behind the colon" if key.partition(":")[0] in known else nearest(key, known)
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """A node, its file and its key path. `secret` keeps the value out of every error: it is a word or a key. `errors`
@@ -324,7 +331,9 @@ class Value:
 
     def items(self) -> list[Value]:
         if not isinstance(self.node, list):
-            raise self.wrong("a list", "write [...] around it" if isinstance(self.node, Scalar) else "")
+            begins = self.node.text if isinstance(self.node, Scalar) else next(iter(self.node), "")
+            around = "write [...] around it" if isinstance(self.node, Scalar) else ""
+            raise self.wrong("a list", "put a blank behind the -" if begins.startswith("-") else around)
         return [
             Value(self.source, f"{self.path}[{i}]", node, self.secret, self.errors) for i, node in enumerate(self.node)
         ]
@@ -352,13 +361,15 @@ class Value:
     def section(self, known: Collection[str], later: Mapping[str, str] | None = None) -> Section:
         """A mapping with no key but the `known`; `later` maps keys of later versions to a hint, or to ""."""
         if not isinstance(self.node, dict):
-            raise self.wrong(f"a mapping with keys such as {', '.join(list(known)[:3])}")
+            begins = self.node.text.partition(":")[0] if isinstance(self.node, Scalar) else ""
+            advice = "put a blank behind the colon" if begins in known else ""
+            raise self.wrong(f"a mapping with keys such as {', '.join(list(known)[:3])}", advice)
         fields = {key: self.child(key, node) for key, node in self.node.items()}
         for key in self.node:
             if later is not None and key in later:
                 self.note(fields.pop(key).fail(f"{NOT_AVAILABLE}{later[key] and f'; {later[key]}'}"))
             elif key not in known:
-                self.note(fields.pop(key).fail(f"unknown key{nearest(key, known)}"))
+                self.note(fields.pop(key).fail(f"unknown key{_slip(key, known)}"))
         return Section(self, fields)
 
 

@@ -39,10 +39,19 @@ ADVICE = (
     ("cannot start any token", "put a value that begins with this character in quotes"),
     (
         "mapping values are not allowed",
-        "put a value that holds `: ` in quotes, or mend the line above: its colon, or indentation",
+        "put a value that holds `: ` in quotes, a blank behind the - of an entry, or mend the line above: its "
+        "colon, or indentation",
+    ),
+    (
+        r"<block end>, but found '(<scalar>|[\[{,\]}])'",
+        "put the whole value in quotes: to YAML it ends before this place; or look at the indentation",
     ),
     ("expected <block end>|expected <block sequence", "look at the indentation of this line and of those above"),
-    (r"expected ',' or '[\]}]'", "close the bracket, and put values that hold , : [ ] { } in quotes"),
+    (
+        r"expected ',' or '[\]}]'",
+        "close the bracket, put a comma between entries, and quotes around values that hold , : # ' [ ] { }",
+    ),
+    ("found another document", "a file is one document: remove the line `---`"),
     ("could not find expected ':'", "write `key: value`, with a blank behind the colon, here or on the line above"),
     ("unexpected end of stream", "close the quotation mark that was opened last"),
     ("", "put values that hold characters such as : # { } [ ] , & * ! % @ in quotes"),

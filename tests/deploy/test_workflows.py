@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import email
 import os
 import re
 import runpy
 import shutil
 import subprocess
 import sys
+import zipfile
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +186,15 @@ def test_what_can_be_run_here_runs(checkout: Path) -> None:
         assert done.returncode == 0, f"{step['id']}\n{done.stdout}{done.stderr}"
     assert (checkout / "build" / "notes.md").read_text("utf-8") == RELEASE["notes"](ROOT)
     assert {path.suffix for path in (checkout / "dist").iterdir()} == {".gz", ".whl"}
+    described = described_by(next((checkout / "dist").glob("*.whl")))
+    licences = {f"{path.relative_to(checkout)}" for path in (checkout / "gateway").rglob("*.LICENSE")}
+    assert {*described.get_all("License-File", ())} == {"LICENSE", *licences}
+    # An index shows the README without the pages beside it.
+    targets = re.findall(r"\]\(([^)]*)\)", str(described.get_payload()))
+    assert targets and [each for each in targets if not each.startswith(("https://", "#"))] == []
+
+
+def described_by(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as packed:
+        (name,) = (name for name in packed.namelist() if name.endswith(".dist-info/METADATA"))
+        return email.message_from_bytes(packed.read(name))
