@@ -449,7 +449,7 @@ class Oracle:
             lines += [(rule.id, hit.start, hit.end, hit.action) for hit in alone]
             for run in self.clusters([hit for hit in own if rule.pattern is not None and not hit.overflow]):
                 lines.append((rule.id, run[0].start, max(hit.end for hit in run), run[0].action))
-        return lines
+        return list(dict.fromkeys(lines))  # an overflow and a match at one place are one
 
     def released(self, text: str) -> str:
         """What must have come out when `text` is what has arrived so far and more may come."""
