@@ -430,8 +430,9 @@ class Oracle:
         if block is None:
             redacts = [hit for hit in kept if hit.action is Action.REDACT]
             return self.render(text, redacts, len(text)), report, False
-        if block not in kept:
-            report.append((block.rule.id, block.start, block.end, Action.BLOCK))
+        if block not in kept:  # an overflow; a match at its place is one with it
+            place = block.rule.id, block.start, block.end
+            report = [*(line for line in report if line[:3] != place), (*place, Action.BLOCK)]
         redacts = [
             hit
             for hit in kept
