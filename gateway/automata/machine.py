@@ -39,6 +39,7 @@ MAX_STEPS = 200_000
 GROWTH = 4096  # states and steps that are kept between two calls of `StateMachine.on_growth`
 # Of the targets that are missing, one in so many is worked out once there are many.
 KEPT_ONE_IN = 16
+MAX_LEAP = 16  # characters of a text that is looked up as a whole: a model's tokens come again, longer texts seldom do
 
 _NEW = 1 << 40
 _BEFORE = -1
@@ -124,9 +125,10 @@ class PatternState(dict[str, "PatternState"]):
     on arrival (-1: a beginning at this very character), None when they stay; `count` of them, and `live` that of the
     live suffix, or -1. `waits`: the contexts that make a match certain. `targets` is the same table by letters, so that
     a character never seen before costs little where its letter is known; None where the state itself is not kept.
+    `leaps` are the same by short texts.
     """
 
-    __slots__ = ("count", "left", "live", "machine", "moves", "positions", "registers", "targets", "waits")
+    __slots__ = ("count", "leaps", "left", "live", "machine", "moves", "positions", "registers", "targets", "waits")
 
     machine: StateMachine
     positions: tuple[Position, ...]
@@ -137,12 +139,14 @@ class PatternState(dict[str, "PatternState"]):
     live: int
     waits: int
     targets: dict[CharClass, PatternState] | None
+    leaps: dict[str, Leap]
 
     def __missing__(self, char: str) -> PatternState:
         return self.machine.work_out(self, char)
 
     def clear(self) -> None:
         super().clear()
+        self.leaps = {}
         if self.targets is not None:
             self.targets = {}
 
@@ -154,6 +158,14 @@ class PatternState(dict[str, "PatternState"]):
     def contexts(self) -> tuple[Position, ...]:
         """The positions before any match has begun."""
         return tuple(position for position, register in self.entries if register < 0)
+
+
+class Leap(NamedTuple):
+    """Where a text leads from a state, in one step. Of each register there, `moves` has the index of the one before, or
+    the offset in the text at which it was taken and the state that it was taken in."""
+
+    state: PatternState
+    moves: tuple[tuple[int, PatternState | None], ...]
 
 
 # An arrival that only `gateway.automata.nfa` can decide: a match is certain, or a character becomes none or several.
@@ -287,6 +299,25 @@ class StateMachine(ABC):
         state[char] = target
         return target
 
+    def leap(self, state: PatternState, text: str) -> Leap | None:
+        """Where a text leads that `state.leaps` does not have; kept where there is room. None if that is undecided."""
+        target = state
+        moves: list[tuple[int, PatternState | None]] = [(register, None) for register in range(state.count)]
+        for at, char in enumerate(text):
+            before, target = target, target[char]
+            if target.moves is not None:
+                if target is UNDECIDED:
+                    return None
+                moves = [moves[register] if register >= 0 else (at, before) for register in target.moves]
+        leap = Leap(target, tuple(moves))
+        kept = len(text) <= MAX_LEAP and state.targets is not None and target.targets is not None
+        if kept and self._has_room():
+            self._targets += 1
+            self._entries += len(moves)
+            state.leaps[text] = leap
+            self._grow()
+        return leap
+
     def _has_room(self) -> bool:
         """Is the next target kept?"""
         if self._targets > self._max_targets // 4 or self._entries > MAX_ENTRIES // 4:
@@ -294,7 +325,7 @@ class StateMachine(ABC):
             if self._countdown > 0:
                 return False
             self._countdown = KEPT_ONE_IN
-            if self._targets > self._max_targets:
+            if self._targets > self._max_targets or self._entries > MAX_ENTRIES:
                 self._empty_cache()
         return True
 
@@ -316,6 +347,7 @@ class StateMachine(ABC):
             state.machine, state.left, state.moves = self, left, moves
             state.positions, state.registers = positions, registers
             state.targets = {} if keep else None
+            state.leaps = {}
             state.count = max(registers, default=-1) + 1
             waits, live = 0, -1
             for position, register in zip(positions, registers, strict=True):

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from copy import copy
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from gateway.automata.machine import UNDECIDED, PatternState, Searched, StateMachine
+from gateway.automata.machine import PatternState, Searched, StateMachine
 from gateway.automata.nfa import MAX_REGISTERED, Hit, NfaSimulation
 from gateway.censor.literal_cursor import Span
 from gateway.censor.window import Window
@@ -32,11 +32,8 @@ class MatchRun(NamedTuple):
     text: str
 
 
-class Quick(NamedTuple):
-    """A place of the quick way: registers hold an offset and the state to begin again with before it."""
-
-    state: PatternState
-    registers: list[tuple[int, PatternState]]
+# A place of the quick way: a state and its registers, each an offset and the state to begin again with before it.
+Quick: TypeAlias = tuple[PatternState, list[tuple[int, PatternState]]]
 
 
 class PatternCursor:
@@ -65,7 +62,7 @@ class PatternCursor:
         self._max_hold = max_hold
         self._window = window
         self._past_exempt = past_exempt
-        self._quick = Quick(machine.start(), [])
+        self._quick: Quick = machine.start(), []
         self._behind = ""  # the text from the earliest beginning on
         self._exact: NfaSimulation | None = None
         self._paid = 0
@@ -89,34 +86,35 @@ class PatternCursor:
         state, registers = self._quick
         if len(text) + (scanned - registers[0][0] if registers else 0) > self._max_hold:
             return None  # a beginning might grow too old on the way
-        at = scanned
-        for char in text:
-            before = state
-            state = state[char]
-            moves = state.moves
-            if moves is not None:
-                if state is UNDECIDED:
-                    return None
-                registers = [registers[register] if register >= 0 else (at, before) for register in moves]
-            at += 1
-        return Quick(state, registers)
+        leap = state.leaps.get(text) or self._machine.leap(state, text)
+        if leap is None:
+            return None
+        moved = [registers[at] if before is None else (scanned + at, before) for at, before in leap.moves]
+        return leap.state, moved
 
-    def advance(self, reached: Quick, text: str, scanned: int) -> None:
-        """Take `text`, at the end of which the quick way is at offset `scanned`."""
+    def advance(self, reached: Quick, text: str, scanned: int) -> int:
+        """Take `text`, at the end of which the quick way is at offset `scanned`; where the live suffix begins."""
         self._quick = reached
-        registers = reached.registers
+        state, registers = reached
         if not registers:
             self._behind = ""
         elif (begin := registers[0][0] - scanned) >= -len(text):
             self._behind = text[begin:]
         else:
             self._behind = (self._behind + text)[begin:]
+        return registers[state.live][0] if state.live >= 0 else scanned
 
     # -- the exact way -------------------------------------------------------------------------------------------------
 
     def step(self, char: str, consumed: int) -> list[Span]:
         """Take `char`, the `consumed`-th of the text; the matches that are certain with it, of those with one end and
         rule the one that begins first."""
+        if self._exact is not None and not self._runs and not self._fresh and not self._paid & self._paid - 1:
+            self.return_to_quick(consumed - 1)  # asked seldom: whenever twice as much was paid
+        if (reached := self.try_quickly(char, consumed - 1)) is not None:
+            self.advance(reached, char, consumed)
+            self._fresh = []
+            return []
         exact = self._exact or self._start_exact(consumed - 1)
         self._paid += 1
         self._behind += char
@@ -140,7 +138,7 @@ class PatternCursor:
         kept = 0 if oldest is None else consumed - oldest
         self._behind = self._behind[len(self._behind) - kept :]
         if not self._runs and self._paid >= kept and 2 * kept <= self._max_hold and kept <= MAX_REGISTERED:
-            self._quick = Quick(*exact.registers())
+            self._quick = exact.registers()
             self._exact = None
 
     def live_start(self) -> int | None:
@@ -166,17 +164,18 @@ class PatternCursor:
     @property
     def is_open(self) -> bool:
         """Does the end of the text begin a match?"""
-        return self._exact is not None or bool(self._quick.registers)
+        return self._exact is not None or bool(self._quick[1])
 
     def may_end(self) -> bool:
         """Could the end of the text make anything certain here? If not, `ending` finds nothing."""
         if self._exact is not None:
             return True
-        return self._machine.may_end(self._quick.state)
+        return self._machine.may_end(self._quick[0])
 
     def repeated(self, scanned: int) -> int:
         """How many characters the exact way would have to read again at offset `scanned`."""
-        return scanned - self._quick.registers[0][0] if self._exact is None and self._quick.registers else 0
+        registers = self._quick[1]
+        return scanned - registers[0][0] if self._exact is None and registers else 0
 
     def switch_to_exact(self, scanned: int) -> None:
         """Go on in the exact way, for a text that comes back to this place again and again."""

@@ -56,16 +56,17 @@ class Scanner:
             if cursor.jumps:
                 return None
             state = cursor.state
-            try:
-                for char in text:
-                    state = state[char]
-                    if state.arrival is not None:
+            for char in text:
+                target = state.get(char)  # `state[char]` of a class that inherits from dict takes longer
+                if target is None:
+                    target = cursor.machine.walk(cursor.state, text)
+                    if target is None:
                         return None
-            except KeyError:
-                walked = cursor.machine.walk(cursor.state, text)
-                if walked is None:
+                    state = target
+                    break
+                state = target
+                if state.arrival is not None:
                     return None
-                state = walked
             reached.append(state)
         before = self.scanned
         scanned = before + len(text)
@@ -78,10 +79,9 @@ class Scanner:
                     return None
                 ways.append(way)
             for following, way in zip(self.patterns, ways, strict=True):
-                following.advance(way, text, scanned)
-                start = following.live_start()
-                if start is not None and scanned - start > live:
-                    live = scanned - start
+                of_this = scanned - following.advance(way, text, scanned)
+                if of_this > live:
+                    live = of_this
         for cursor, state in zip(self.literals, reached, strict=True):
             cursor.state = state
             cursor.folded += len(text)

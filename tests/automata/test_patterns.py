@@ -65,6 +65,18 @@ def test_what_is_remembered_is_bounded_by_its_size(monkeypatch: pytest.MonkeyPat
         assert sum(1 + len(state.entries) for state in bounded._states.values()) <= 500
 
 
+def test_a_text_leads_where_its_characters_do_and_is_remembered_if_it_is_short() -> None:
+    fold = Lens(frozenset()).fold
+    for text in ("ab", "a" * machine.MAX_LEAP, "a" * (machine.MAX_LEAP + 1)):
+        start = PatternMachine([Pattern(positions(parse("a[ab]{3}c")), tag=0)], fold).start()
+        leap, stepped = start.machine.leap(start, text), start
+        for char in text:
+            stepped = stepped[char]
+        assert leap is not None and leap.state is stepped
+        assert [begin for begin, _ in leap.moves] == list(range(max(len(text) - 4, 0), len(text)))[: stepped.count]
+        assert (text in start.leaps) == (len(text) <= machine.MAX_LEAP)
+
+
 def test_a_text_through_the_lens_keeps_its_places() -> None:
     machine = PatternMachine([], Lens(frozenset({Fold.WIDTH, Fold.INVISIBLE})).fold)
     assert machine.folded_text("a b").text == "a b"

@@ -286,6 +286,7 @@ def test_what_hostile_text_is_remembered_by_is_bounded_and_changes_nothing(monke
             assert len(each._chars._readings) <= 100
             assert sum(1 + len(state.positions) for state in each._states.values()) <= 1000
             assert each._targets <= 201
+            assert sum(len(state.leaps) for state in each._states.values()) <= 201
     assert out + censor.finish() == expected
     assert expected.count("<>") == len(hostile) + 3
 

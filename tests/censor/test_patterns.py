@@ -86,7 +86,12 @@ def cases(draw: st.DrawFn) -> Case:
     return policy, draw(st.text(alphabet, max_size=9)), draw(BOUNDS)
 
 
+_REACHES_ON = Rule(id="r", pattern="a *", fold=frozenset())
+
+
 @settings(max_examples=examples(150), deadline=None)
+@example((Policy(name="p", rules=(_REACHES_ON,), max_hold=1, on_overflow=Overflow.REDACT), "a ", MAX_UNSEEN), [])
+@example((Policy(name="p", rules=(_REACHES_ON,), max_hold=1, on_overflow=Overflow.BLOCK), "a ", MAX_UNSEEN), [])
 @given(cases(), st.lists(st.integers(0, 9), max_size=3))
 def test_output_report_and_verdict_equal_the_oracle_for_every_cut(case: Case, cuts: list[int]) -> None:
     policy, text, unseen = case

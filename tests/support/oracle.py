@@ -430,8 +430,9 @@ class Oracle:
         if block is None:
             redacts = [hit for hit in kept if hit.action is Action.REDACT]
             return self.render(text, redacts, len(text)), report, False
-        if block not in kept and (block.rule.id, block.start, block.end) not in [line[:3] for line in report]:
-            report.append((block.rule.id, block.start, block.end, Action.BLOCK))
+        if block not in kept:  # an overflow; a match at its place is one with it
+            place = block.rule.id, block.start, block.end
+            report = [*(line for line in report if line[:3] != place), (*place, Action.BLOCK)]
         redacts = [
             hit
             for hit in kept
@@ -452,7 +453,7 @@ class Oracle:
             lines += [(rule.id, hit.start, hit.end, hit.action) for hit in alone]
             for run in self.clusters([hit for hit in own if rule.pattern is not None and not hit.overflow]):
                 lines.append((rule.id, run[0].start, max(hit.end for hit in run), run[0].action))
-        return lines
+        return list(dict.fromkeys(lines))  # an overflow and a match at one place are one
 
     def released(self, text: str) -> str:
         """What must have come out when `text` is what has arrived so far and more may come."""
