@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gateway.serving.vllm.options import attach_values
 
 from gateway.audit.cli.options import command_parser as audit_parser
 from gateway.cli import _parser
 from gateway.doctor.command import command_parser as doctor_parser
 from gateway.journal.command import command_parser as journal_parser
-from gateway.serving.vllm.options import attach_values
 from tests.support.commands import COMMAND, PATIENCE, portcullis, running
 from tests.support.pages import PAGES, ROOT, blocks, commands_with_output
 
