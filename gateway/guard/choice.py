@@ -51,7 +51,7 @@ class Choice:
 
     __slots__ = (
         *("_annotations", "_as_lists", "_constrained", "_counts", "_entries", "_metadata", "_tool_calls", "_types"),
-        *("_here", "_joined", "calls", "ended", "index", "late", "numbering", "rule", "texts"),
+        *("_here", "_joined", "_renamed", "calls", "ended", "index", "late", "numbering", "rule", "texts"),
     )
 
     def __init__(self, index: int, metadata: Metadata) -> None:
@@ -63,6 +63,7 @@ class Choice:
         self._joined: dict[Path, JoinedParts] = {}  # the text parts of each list
         self._here: dict[Path, TextSlot] = {}  # where the delta at hand has them
         self._types: dict[Path, Any] = {}  # of parts, which are shown with what was held of them
+        self._renamed: dict[Path, Path] = {}  # whose held text was shown under names of our own making
         self._entries: dict[str, list[Entry | None]] = {}  # log probabilities of the delta's tokens, by its fields
         self._as_lists = False
         self._annotations = Annotations()
@@ -353,6 +354,8 @@ class Choice:
         shown = tuple(step if isinstance(step, int) or step in KNOWN_NAMES else self._show(step) for step in path)
         if any(name in KNOWN_NAMES and name != step for name, step in zip(shown, path, strict=True)):
             return  # as in `_censor_slot`: it was looked at as another field's text
+        if shown != path and (shown in self.texts or self._renamed.setdefault(shown, path) != path):
+            return  # two texts that held a word's beginning each would be one text there
         # A field may have been a string in one chunk and a list in another: no delta has it twice.
         delta = next((delta for delta in deltas if shown[0] not in delta), None)
         if delta is None:

@@ -137,6 +137,13 @@ def test_a_name_that_becomes_another_fields_is_left_out() -> None:
     assert client.messages[0]["new"] == {"b": "c"}
 
 
+def test_what_two_fields_of_one_name_held_does_not_become_one_text() -> None:
+    emptying = policy(rule("abab", replacement=""))
+    for names in (["b", "ababb"], ["babab", "ababb"], ["ababb", "bab" + "ab"]):
+        client = stream(emptying, chunk({"new": dict.fromkeys(names, "ab")}), chunk(finish="stop"))
+        assert client.messages[0]["new"] == {"b": "ab"}
+
+
 def test_calls_without_numbers_go_on_at_their_place() -> None:
     """Two pieces of arguments: whoever takes them for two calls would decode the second by itself."""
     first = {"tool_calls": [{"function": {"name": "f", "arguments": "MON"}}]}

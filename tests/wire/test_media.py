@@ -169,6 +169,7 @@ HOLDING: dict[str, Any] = {
     "one part": {"content": {"type": "image_url", "image_url": {"url": "HERE"}}},
     "nested": {"content": [{"type": "tool_result", "content": [{"type": "image", "source": {"data": "HERE"}}]}]},
     "audio": {"audio": {"id": "x", "data": "HERE", "transcript": "x"}},
+    "beside the parts": {"image_url": {"url": "HERE"}, "file": {"data": "HERE"}},
     "images": {"images": ["HERE", {"type": "image_url", "image_url": {"url": "HERE"}}, {"url": "HERE"}]},
 }
 HOLDING_NONE: dict[str, Any] = {
@@ -177,7 +178,6 @@ HOLDING_NONE: dict[str, Any] = {
     "another part": {"content": [{"type": "other", "data": "x", "url": "x"}]},
     "a text in a document": {"content": [{"type": "document", "source": {"type": "text", "data": "x"}}]},
     "texts in images": {"images": [{"type": "text", "text": "x", "url": "x"}]},
-    "beside the parts": {"image_url": {"url": "x"}, "file": {"data": "x"}},
     "a type that is no string": {"content": [{"type": {"image": 1}, "data": "x"}, {"type": ["image"], "url": "x"}]},
     "no object": ["x"],
     "nothing": {},
