@@ -22,9 +22,9 @@ from gateway.observe.facts import Fact
 from gateway.observe.log import RequestLog
 from gateway.observe.metrics import Metrics, SharedFiles
 from gateway.observe.tracing import make_tracer
+from gateway.policy.errors import ConfigError
 from gateway.policy.listen import is_loopback
 from gateway.policy.model import Config, Listen
-from gateway.policy.value import ConfigError
 from gateway.proxy.asgi import SWITCH_INTERVAL, start_background_task
 from gateway.proxy.downstream.browsers import AllowedOrigins, LocalNames
 from gateway.proxy.routes import add_admin_routes, add_error_handlers, add_routes

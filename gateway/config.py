@@ -17,8 +17,8 @@ from gateway.censor.explain import prose
 from gateway.policy import lint
 from gateway.policy import load as files
 from gateway.policy.checks import Checks
+from gateway.policy.errors import ConfigError
 from gateway.policy.model import Config, Constrain
-from gateway.policy.value import ConfigError
 
 __all__ = ["CHECKS", "ConfigError", "load", "parse", "warnings"]
 

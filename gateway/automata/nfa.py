@@ -14,7 +14,8 @@ from operator import and_
 from typing import NamedTuple
 
 from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS
-from gateway.automata.machine import CharClass, PatternState, Position, Searched, StateMachine
+from gateway.automata.machine import StateMachine
+from gateway.automata.pattern_states import CharClass, PatternState, Position, Searched
 from gateway.automata.positions import Region
 
 # How far back is remembered what was known before a beginning.

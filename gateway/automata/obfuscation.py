@@ -20,8 +20,9 @@ from gateway.automata.contexts import OTHER, WORD_CHAR
 from gateway.automata.edges import is_word_char
 from gateway.automata.encodings import CONTROLS, ESCAPE, MASK
 from gateway.automata.literals import Folded
-from gateway.automata.machine import MAX_TRANSITIONS, CharClass, Position, StateMachine
+from gateway.automata.machine import MAX_TRANSITIONS, StateMachine
 from gateway.automata.markup import BETWEEN
+from gateway.automata.pattern_states import CharClass, Position
 from gateway.automata.trie import ROOT
 from gateway.automata.word_chars import LINE_MARKS, Char, WordChars
 from gateway.automata.word_places import (

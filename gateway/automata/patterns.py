@@ -13,7 +13,8 @@ from itertools import accumulate
 from gateway.automata.charset import CharSet
 from gateway.automata.contexts import ALL_RIGHTS, KINDS, kinds_of_characters
 from gateway.automata.literals import Folded
-from gateway.automata.machine import MAX_TRANSITIONS, CharClass, Position, Searched, StateMachine
+from gateway.automata.machine import MAX_TRANSITIONS, StateMachine
+from gateway.automata.pattern_states import CharClass, Position, Searched
 from gateway.automata.positions import Positions, Region
 from gateway.automata.regex import RegexError
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS, OTHER
-from gateway.automata.machine import Position
+from gateway.automata.pattern_states import Position
 from gateway.automata.positions import Region
 from gateway.automata.trie import ROOT
 from gateway.automata.word_trie import WordTrie

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 
 from gateway.automata.edges import is_cjk, is_word_char
-from gateway.automata.machine import Searched
+from gateway.automata.pattern_states import Searched
 from gateway.automata.trie import ROOT, Trie
 
 CJK_WEIGHT = 3  # letters that a character of a script without spaces counts for

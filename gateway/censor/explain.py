@@ -8,8 +8,9 @@ from functools import cache
 from importlib import resources
 
 from gateway.automata.analysis import longest
-from gateway.automata.machine import UNDECIDED, StateMachine
+from gateway.automata.machine import StateMachine
 from gateway.automata.obfuscation import ObfuscatedWords
+from gateway.automata.pattern_states import UNDECIDED
 from gateway.automata.patterns import Pattern
 from gateway.censor.compile import Program, compile_rule, fold_word
 from gateway.censor.lens import Lens

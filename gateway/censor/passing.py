@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.automata.machine import UNDECIDED, StateMachine
+from gateway.automata.machine import StateMachine
+from gateway.automata.pattern_states import UNDECIDED
 from gateway.automata.phrases import WordMachine
 from gateway.censor.compile import Program
 

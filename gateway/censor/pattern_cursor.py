@@ -12,8 +12,9 @@ from collections.abc import Callable, Hashable
 from copy import copy
 from typing import NamedTuple, TypeAlias
 
-from gateway.automata.machine import PatternState, Searched, StateMachine
+from gateway.automata.machine import StateMachine
 from gateway.automata.nfa import MAX_REGISTERED, Hit, NfaSimulation
+from gateway.automata.pattern_states import PatternState, Searched
 from gateway.censor.literal_cursor import Span
 from gateway.censor.window import Window
 

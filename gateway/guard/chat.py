@@ -179,7 +179,7 @@ class ChatGuard(AnswerGuard):
         self._note_reason(BLOCKED)
         return [*_parts(choice.index, choice.block()), chunks.part(choice.index, {}, BLOCKED)]
 
-    def begin(self, index: int, head: Json) -> Choice | None:
+    def open_choice(self, index: int, head: Json) -> Choice | None:
         """The choice that a chunk with this head begins; None for one that has begun, or may not."""
         if index in self.choices or not 0 <= index < MAX_CHOICES or len(self.choices) >= self._expected:
             return None

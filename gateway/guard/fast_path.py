@@ -96,7 +96,7 @@ class FastPath:
             return taken
         if self._encoder is not None:
             return None
-        return self._end(chunk, part.finish_reason) if part.finish_reason else self._begin(chunk)
+        return self._end(chunk, part.finish_reason) if part.finish_reason else self._open_choice(chunk)
 
     def _passes(self, chunk: TypedChunk) -> bool:
         """Are the labels of an answer's first chunk clean? What is counted and kept for that is not so again."""
@@ -110,13 +110,13 @@ class FastPath:
         self._known = chunk
         return True
 
-    def _begin(self, chunk: TypedChunk) -> tuple[bytes, list[Json]] | None:
+    def _open_choice(self, chunk: TypedChunk) -> tuple[bytes, list[Json]] | None:
         """A chunk that begins a choice, with a role."""
         (part,) = chunk.choices
         given, role = part.delta.content, part.delta.role
         if given is UNSET or not (role is UNSET or role in ROLES):
             return None
-        choice = self._guard.begin(part.index, chunk.head())
+        choice = self._guard.open_choice(part.index, chunk.head())
         if choice is None:
             return None
         return self._first(

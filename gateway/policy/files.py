@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from gateway.policy.value import ConfigError
+from gateway.policy.errors import ConfigError
 
 # Bytes. YAML is read at some 300 kB a second, so that a file of this size takes 13 seconds.
 MAX_CONFIG = 4 * 1024**2

@@ -14,7 +14,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from gateway.policy.value import LABEL, SIZE, ConfigError, Section, Value
+from gateway.policy.errors import ConfigError
+from gateway.policy.value import LABEL, SIZE, Section, Value
 
 M = TypeVar("M")
 Reader: TypeAlias = Callable[[Value], Any]

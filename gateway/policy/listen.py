@@ -5,9 +5,10 @@ from __future__ import annotations
 import ipaddress
 import re
 
+from gateway.policy.errors import ConfigError
 from gateway.policy.key_table import SECONDS, Form, KeyTable, choice, integer, nested, several
 from gateway.policy.model import Config, CrossOrigin, Listen, ListenAddress, ReadyWhen
-from gateway.policy.value import ConfigError, Scalar, Value
+from gateway.policy.value import Scalar, Value
 
 EVERY_ORIGIN = "*"
 _LEFT_OUT = {"http": ":80", "https": ":443"}  # by browsers, from an origin

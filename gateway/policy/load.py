@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gateway.policy.auth import AUTH, read_auth
 from gateway.policy.checks import Checks
+from gateway.policy.errors import ConfigError, Errors, TooManyErrors
 from gateway.policy.files import Files
 from gateway.policy.key_table import Form, KeyTable, named, nested
 from gateway.policy.listen import LISTEN, check_exposure, check_origins, host_is_shown, read_listen
@@ -23,7 +24,7 @@ from gateway.policy.rules import POLICY, read_policies
 from gateway.policy.services import JOURNAL, LIMITS, TELEMETRY, read_journal
 from gateway.policy.upstreams import UPSTREAM, read_upstreams
 from gateway.policy.urls import REDIS_URL, read_redis_url
-from gateway.policy.value import ConfigError, Errors, Section, TooManyErrors, Value
+from gateway.policy.value import Section, Value
 from gateway.policy.yaml_source import read_nodes
 
 REDIS = Form("URL", REDIS_URL)

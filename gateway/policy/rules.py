@@ -10,6 +10,7 @@ from typing import TypeAlias
 from gateway.policy.checks import BadPattern, Checks
 from gateway.policy.combine import why_not_on_request
 from gateway.policy.constraints import CONSTRAIN, read_constrain
+from gateway.policy.errors import ConfigError
 from gateway.policy.files import Files
 from gateway.policy.key_table import (
     BOOLEAN,
@@ -40,7 +41,7 @@ from gateway.policy.model import (
     Variant,
 )
 from gateway.policy.presets import DISGUISES, EDITS_FROM, PRESETS, default_fold
-from gateway.policy.value import ConfigError, Section, Value
+from gateway.policy.value import Section, Value
 
 MAX_HOLD_LIMIT = 1_000_000
 # The words of all rules of a configuration: 1,000,000 of them with 9.2 million characters take 15 seconds and 300 MB.

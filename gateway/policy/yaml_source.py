@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from gateway.policy.value import ConfigError, Errors, Node, Scalar, ScalarKind, Value, join
+from gateway.policy.errors import ConfigError, Errors
+from gateway.policy.value import Node, Scalar, ScalarKind, Value, join
 
 TAG = "tag:yaml.org,2002:"
 KINDS = {

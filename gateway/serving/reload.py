@@ -17,9 +17,9 @@ from watchfiles import awatch
 from gateway.app import NotAdopted
 from gateway.observe.facts import Reloaded
 from gateway.observe.log import RequestLog
+from gateway.policy.errors import ConfigError
 from gateway.policy.files import read_regular
 from gateway.policy.model import Config
-from gateway.policy.value import ConfigError
 from gateway.proxy.snapshot import run_in_background_thread
 
 DEBOUNCE_MS = 200  # an editor's several writes are one change

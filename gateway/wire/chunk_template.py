@@ -21,8 +21,8 @@ from gateway.wire.message import is_figure
 class _TypedDelta(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """Of the chunks between the first and the last: nothing but content."""
 
-    content: str | UnsetType = UNSET
     role: str | UnsetType = UNSET
+    content: str | UnsetType = UNSET
     refusal: UnsetType | None = UNSET
 
 
@@ -104,7 +104,7 @@ class TypedChunk(msgspec.Struct, forbid_unknown_fields=True, gc=False):
         return replace(
             self,
             created=figure,
-            choices=(replace(choice, delta=_TypedDelta(probe)),),
+            choices=(replace(choice, delta=_TypedDelta(content=probe)),),
             usage=usage,
             obfuscation=UNSET if self.obfuscation is UNSET else probe,
         )

@@ -15,7 +15,7 @@ from gateway.audit.cli.command import count as count_file
 from gateway.audit.language import automaton, count
 from gateway.audit.language.automaton import AutomatonTooLarge, Regex, reachable_states
 from gateway.audit.language.count import cardinality, path_counts
-from gateway.policy.value import ConfigError
+from gateway.policy.errors import ConfigError
 from tests.support.examples import examples
 from tests.support.expressions import texts
 from tests.support.languages import language, strings, words_of

@@ -38,7 +38,7 @@ from gateway.audit.query.model import (
     compile,
 )
 from gateway.automata.charset import CharSet
-from gateway.policy.value import ConfigError
+from gateway.policy.errors import ConfigError
 from tests.support.languages import edited, replaced, strings, without
 
 SECRET = "hunter2swordfish"

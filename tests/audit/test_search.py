@@ -28,7 +28,7 @@ from gateway.audit.query.model import (
 from gateway.audit.searches.best_first import BestFirstSearch, search
 from gateway.audit.searches.steps import LOOKAHEAD, Canonical
 from gateway.automata.vocabulary import Vocabulary
-from gateway.policy.value import ConfigError
+from gateway.policy.errors import ConfigError
 from tests.support.audit_search import LETTERS, assert_found, found_in, listed, query_of
 from tests.support.examples import examples
 from tests.support.naive_search import Asked, Told, expected, vocabulary_of

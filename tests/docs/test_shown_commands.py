@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gateway.serving.vllm.options import attach_values
 
 from gateway.audit.cli.options import command_parser as audit_parser
 from gateway.cli import _parser
 from gateway.doctor.command import command_parser as doctor_parser
 from gateway.journal.command import command_parser as journal_parser
-from tests.support.commands import COMMAND, PATIENCE, portcullis, running
+from gateway.serving.vllm.command_line import attach_values
+from tests.support.commands import COMMAND, TIMEOUT, portcullis, running
 from tests.support.pages import PAGES, ROOT, blocks, commands_with_output
 
 WITH_OUTPUT = {command.place for command, _ in commands_with_output()}
@@ -70,7 +70,7 @@ def check(words: list[str]) -> None:
         own = OWN_PARSERS.get(arguments[0])
         (own() if own else _parser()).parse_args(arguments[1:] if own else attach_values(arguments))
     elif program == "make":
-        done = subprocess.run(["make", "-n", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run(["make", "-n", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT)
         assert done.returncode == 0, done.stderr
     elif program == "pip":
         assert arguments[0] == "install"
@@ -137,7 +137,7 @@ def test_an_editor_gets_its_schema(tmp_path: Path) -> None:
     shutil.copy(ROOT / "deploy" / "examples" / "password.yaml", tmp_path / "portcullis.yaml")
     (block,) = (each for each in blocks("sh") if "portcullis schema" in each.text)
     script = block.text.replace("portcullis schema", f"{shlex.join(COMMAND)} schema")
-    subprocess.run(["sh", "-e", "-c", script], cwd=tmp_path, check=True, timeout=PATIENCE)
+    subprocess.run(["sh", "-e", "-c", script], cwd=tmp_path, check=True, timeout=TIMEOUT)
     first, *_ = (tmp_path / "portcullis.yaml").read_text("utf-8").splitlines()
     assert first == "# yaml-language-server: $schema=portcullis.schema.json"
     assert (tmp_path / "portcullis.schema.json").read_text("utf-8").startswith("{")

@@ -12,7 +12,7 @@ from gateway.automata.positions import positions
 from gateway.automata.regex import RegexError, parse
 from gateway.config import parse as parse_configuration
 from gateway.http1.response import PARSE_ERRORS, ResponseParser, StreamLimits
-from gateway.policy.value import ConfigError
+from gateway.policy.errors import ConfigError
 from gateway.wire import sse
 from gateway.wire.json import JSONError, decode, encode
 from tests.fuzz.target import Target, headed, pieces, seeds

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config import ConfigError, load
-from gateway.policy.value import MAX_ERRORS
+from gateway.policy.errors import MAX_ERRORS
 from tests.support.policies import SECRET, read, text_of
 
 WRONG = """# line 1

@@ -19,8 +19,8 @@ import pytest
 
 from gateway.decode.maskfile import banned_of, read_masks
 from gateway.observe.log import RequestLog
+from gateway.policy.errors import ConfigError
 from gateway.policy.model import Config, Decode, Policy, Route, Rule, Upstream
-from gateway.policy.value import ConfigError
 from gateway.progress import ProgressMeter
 from gateway.serving.vllm import managed
 from gateway.serving.vllm.command_line import (

@@ -14,7 +14,7 @@ from gateway.audit.language.automaton import AutomatonTooLarge
 from gateway.audit.language.count import cardinality
 from gateway.audit.query.load import load_query
 from gateway.audit.query.model import compile
-from gateway.policy.value import ConfigError
+from gateway.policy.errors import ConfigError
 from gateway.version import missing_part
 
 __all__ = ["command_parser", "count", "run"]

@@ -12,9 +12,10 @@ from gateway.arguments import whole_number, with_example
 from gateway.audit.cli.emit_rules import ACTIONS
 from gateway.audit.query.load import MAX_BATCH, MAX_TEMPERATURE, MIN_TEMPERATURE
 from gateway.audit.query.model import Decoding, LocalModel, ServedModel
+from gateway.policy.errors import ConfigError
 from gateway.policy.model import Action
 from gateway.policy.urls import read_http_url
-from gateway.policy.value import ConfigError, Scalar, ScalarKind, Value
+from gateway.policy.value import Scalar, ScalarKind, Value
 
 MAX_NUMBER = 1_000_000_000
 MAX_SECONDS = 30 * 24 * 3600.0

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from gateway.audit.model import LanguageModel
 from gateway.audit.query.model import LocalModel, ServedModel
-from gateway.policy.value import ConfigError, key_from
+from gateway.policy.errors import ConfigError
+from gateway.policy.value import key_from
 
 MODEL_KEY = "UPSTREAM_API_KEY"
 

@@ -34,10 +34,11 @@ from gateway.audit.query.model import (
 )
 from gateway.automata.charset import CharSet
 from gateway.automata.regex import Chars, RegexError, parse
+from gateway.policy.errors import ConfigError
 from gateway.policy.files import read_text
 from gateway.policy.key_table import BOOLEAN, NONEMPTY, TEXT, Form, KeyTable, choice, integer, nested
 from gateway.policy.urls import read_http_url
-from gateway.policy.value import DECIMAL_NUMBER, ConfigError, Scalar, ScalarKind, Value
+from gateway.policy.value import DECIMAL_NUMBER, Scalar, ScalarKind, Value
 from gateway.policy.yaml_source import read_nodes
 
 PREPROCESSORS = ("edits", "filter", "synonyms", "user")

@@ -31,7 +31,7 @@ from gateway.audit.language.prefix_language import (
 from gateway.audit.language.preprocess import PRINTABLE_ASCII, edits, synonyms, without_matches, without_words
 from gateway.automata.charset import CharSet
 from gateway.automata.regex import RegexError
-from gateway.policy.value import ConfigError
+from gateway.policy.errors import ConfigError
 
 MAX_WORKED_OUT = 200_000  # states, for `when: compile`
 

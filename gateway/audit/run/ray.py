@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.audit.model import ModelError
 from gateway.audit.run.worker import THREADS, AuditWorker, Job, Load, WorkerLost, WorkerMessage, processors
-from gateway.policy.value import ConfigError
+from gateway.policy.errors import ConfigError
 from gateway.version import missing_part
 
 LOCAL = "local"

@@ -19,8 +19,8 @@ from gateway.audit.run.runner import Outcome, Task, TaskRun, WordMasks
 from gateway.audit.searches.best_first import SearchProgress
 from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
 from gateway.exits import error_place
+from gateway.policy.errors import ConfigError
 from gateway.policy.model import Rule
-from gateway.policy.value import ConfigError
 from gateway.progress import TERMINAL_INTERVAL, ProgressMeter
 from gateway.version import __version__
 

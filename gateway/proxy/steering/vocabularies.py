@@ -7,8 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gateway.policy.errors import ConfigError
 from gateway.policy.model import Config
-from gateway.policy.value import ConfigError
 from gateway.version import missing_part
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from itertools import takewhile
 from pathlib import Path
 
 from gateway.arguments import whole_number
+from gateway.policy.errors import ConfigError
 from gateway.policy.model import Config, Upstream, UpstreamType
-from gateway.policy.value import ConfigError
 
 HOST = "127.0.0.1"
 UPSTREAM = "local"  # the upstream's name where no file gives it one
