@@ -17,7 +17,7 @@ import yaml
 
 from tests.support.deploy_files import ROOT, Json
 
-PATIENCE = 60  # seconds; ends a hang
+TIMEOUT = 60  # seconds; ends a hang
 STAND_IN = """#!/bin/bash
 echo "${0##*/} $*" >> "$CALLS"
 case "${0##*/} $1" in
@@ -90,7 +90,7 @@ def called(folder: Path, workflow: Json, job: Json, matrix: Json) -> str:
                 env={**OF_GITHUB, **own, **{name: filled(value, matrix) for name, value in given.items()}},
                 capture_output=True,
                 text=True,
-                timeout=PATIENCE,
+                timeout=TIMEOUT,
             )
             assert done.returncode == 0, f"{step['run']}\n{done.stdout}{done.stderr}"
     return calls.read_text("utf-8")
