@@ -257,7 +257,7 @@ async def test_a_clock_that_went_back_does_not_stop_the_refill(redis_server: Red
     ],
 )
 def test_a_url_that_is_none_is_refused_without_quoting_it(url: str) -> None:
-    with pytest.raises(ValueError, match="not a URL of Redis") as refused:
+    with pytest.raises(ValueError, match="not a Redis URL") as refused:
         RedisLimiter(url)
     assert "word" not in str(refused.value)
     assert refused.value.__suppress_context__
