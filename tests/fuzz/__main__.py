@@ -7,6 +7,7 @@ import argparse
 import os
 import re
 import sys
+from hashlib import sha1
 from pathlib import Path
 from random import SystemRandom
 
@@ -72,7 +73,16 @@ def _fuzz(name: str, bound: str, seed: int) -> None:
         (corpus / f"seed-{number}").write_bytes(data)
     bounds = [f"-max_len={target.longest}", bound, f"-timeout={_SLOWEST}", "-rss_limit_mb=4096"]
     written = [f"-seed={seed}", f"-artifact_prefix={found}/{name}-", "-print_final_stats=1", "-verbosity=0"]
-    atheris.Setup([sys.argv[0], str(corpus), *bounds, *written], target.run)
+
+    def run(data: bytes) -> None:
+        # libFuzzer keeps an input only where its sanitizers run: not one at which Python raises.
+        try:
+            target.run(data)
+        except Exception:
+            (found / f"{name}-{sha1(data).hexdigest()}").write_bytes(data)
+            raise
+
+    atheris.Setup([sys.argv[0], str(corpus), *bounds, *written], run)
     atheris.Fuzz()
 
 
