@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from gateway.policy.model import Action, Fold, Policy
 from gateway.policy.presets import Strength, Variant
@@ -77,7 +78,16 @@ def rewrite_json(data: bytes) -> None:
     for each in shown[0][:2]:
         assert WORD not in _ESCAPE.sub("?", each)
         with contextlib.suppress(ValueError, RecursionError):
-            assert WORD not in _ESCAPE.sub("?", json.dumps(json.loads(each), ensure_ascii=False))
+            assert not any(WORD in text for text in _strings(json.loads(each)))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for each in (
+        [*value.keys(), *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
+        yield from _strings(each)
 
 
 TARGETS = {
