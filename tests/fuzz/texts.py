@@ -84,10 +84,9 @@ def rewrite_json(data: bytes) -> None:
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    for each in (
-        [*value.keys(), *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
-    ):
-        yield from _strings(each)
+    elif isinstance(value, dict | list):
+        for each in [*value, *value.values()] if isinstance(value, dict) else value:
+            yield from _strings(each)
 
 
 TARGETS = {
