@@ -166,7 +166,12 @@ def run(scale: float, speed: int, only: str) -> tuple[list[Soaked], list[str]]:
     cores = choose_cores()
     pin_self(cores)
     rows = [  # a kept connection might end by a timeout that is too short for its client
-        replace(row, kept=row.kept and speed == 1, requests=round(row.requests * scale / BATCHES))
+        replace(
+            row,
+            kept=row.kept and speed == 1,
+            requests=round(row.requests * scale / BATCHES),
+            warm_up=max(WARM_UP, round(row.warm_up * scale)),
+        )
         for row in ROWS
         if only in row.name
     ]
