@@ -3,9 +3,9 @@
     python -m loadtest.soak [--scale 0.1] [--speed 60]
 
 No two requests are alike: models, prompts, users, keys, ids and agents are new in each, so what is kept for any of them
-shows. A process takes what it keeps while the first requests of a kind are answered: 10,000 short ones, and as many
-streams as are measured, for what they leave comes to its bound only after some 60,000. After them resident memory is
-read after each of 50 batches, and its slope is to be at most a byte a request. Nothing may be unaccounted for at the
+shows. A process takes what it keeps while the first 10,000 requests of a kind are answered, four times as many of them
+at once as later, so that how many happen to overlap does not show. After them resident memory is read after each of 50
+batches, and its slope is to be at most a byte a request. Nothing may be unaccounted for at the
 end, and there may be no more series of metrics than after the short requests. With `--speed`, the clock of the gateway
 runs so many times as fast (libfaketime): a quarter of an hour at 60 is 15 hours of probes, timeouts and expiry.
 """
@@ -37,7 +37,8 @@ from loadtest.request_upstream import PROSE
 from loadtest.run import pin_self
 
 BATCHES = 50
-WARM_UP = 10_000  # requests of a kind that has no other number
+WARM_UP = 10_000  # requests of each kind
+CROWD = 4  # times as many at once while it warms up
 MOST = 1.0  # bytes a request
 STEP = 128 * 1024  # bytes; memory comes and goes in steps, and a slope over few requests may be one of them
 LEAVING = "streams that are left"
@@ -47,9 +48,7 @@ _NUMBERS = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Unlike(Row):
-    """Requests of which each is new, `warm_up` of them before memory is read."""
-
-    warm_up: int = WARM_UP
+    """Requests of which each is new."""
 
     @property
     def request(self) -> bytes:
@@ -71,7 +70,7 @@ _HEAD = (
 )
 ROWS = (
     Unlike("short requests", 0, kept=True, requests=1_000_000),
-    Unlike("streams", 5, kept=True, requests=100_000, at_once=64, warm_up=100_000),
+    Unlike("streams", 5, kept=True, requests=100_000, at_once=64),
     Unlike(LEAVING, 50, kept=False, requests=20_000, at_once=64),
 )
 
@@ -103,18 +102,19 @@ class Soaked:
 HEAD = "| kind | requests | seconds | MiB before | MiB behind | bytes a request |\n|---|---|---|---|---|---|"
 
 
-def soak(row: Unlike, target: targets.Running) -> Soaked:
+def soak(row: Row, target: targets.Running) -> Soaked:
     """Raises `TargetError` for an answer that is wrong, or none."""
     assert target.pid is not None
-    warm = math.ceil(row.warm_up / row.requests)
+    warm = math.ceil(WARM_UP / row.requests)
     began, memory = 0.0, []
     for number in range(warm + BATCHES):
         if number == warm:
             began = time.monotonic()
+        batch = row if number >= warm else replace(row, at_once=CROWD * row.at_once)
         if row.name == LEAVING:
-            uvloop.run(_leave(row, target.port))
+            uvloop.run(_leave(batch, target.port))
         else:
-            measure(row, target)
+            measure(batch, target)
         memory.append(process.resident_kb(process.tree(target.pid)) * 1024)
     return Soaked(row, tuple(memory[warm:]), time.monotonic() - began)
 
@@ -170,7 +170,6 @@ def run(scale: float, speed: int, only: str) -> tuple[list[Soaked], list[str]]:
             row,
             kept=row.kept and speed == 1,
             requests=round(row.requests * scale / BATCHES),
-            warm_up=max(WARM_UP, round(row.warm_up * scale)),
         )
         for row in ROWS
         if only in row.name

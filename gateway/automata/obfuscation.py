@@ -203,7 +203,8 @@ class ObfuscatedWords(StateMachine):
                     if not node:
                         break
                 else:
-                    flags = place.flags | EXACT | PLAIN
+                    # A character that is none or several letters makes no short word of a number.
+                    flags = place.flags | EXACT | PLAIN | DOUBLED * (len(letters) != 1)
                     led.append(self._places.at(place.trie, node, place.edits, flags, 0, 0, encoding, state))
         return led
 
