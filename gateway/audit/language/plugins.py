@@ -54,7 +54,7 @@ def load_preprocessor(name: str) -> Change:
         if isinstance(given, LazyDfa | PrunedDfa | DfaView):
             return given
         if not all(hasattr(given, part) for part in ("start", "step", "accepting", "live")):
-            raise PreprocessorError("the preprocessor gives no automaton, which has start, step, accepting and live")
+            raise PreprocessorError("the preprocessor returns no automaton with start, step, accepting and live")
         return intersection(_adapted(given), Regex(ANYTHING))
 
     return change

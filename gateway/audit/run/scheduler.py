@@ -221,7 +221,7 @@ class _Work:
         if outcome.ended not in STOPPED:
             self.ends.append(outcome.ended)
             return None
-        return outcome.error or ModelError(f"{job.task.name}: the worker that was at it was stopped")
+        return outcome.error or ModelError(f"{job.task.name}: its worker was stopped")
 
     def print_ready(self) -> None:
         """Write the lines of finished tasks, up to the first task that is not finished."""
