@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from gateway.serving.workers.supervisor import PING_TIMEOUT
 from tests.faults.client import Client, Seen, request_of
 from tests.faults.fault import Act, Counts, Fault, Trial, answered
 from tests.faults.speech import Speech, censored
@@ -118,7 +119,7 @@ async def _worker_stopped_for_good(trial: Trial) -> None:
     workers = await workers_of(trial, 2)
     async with under_load(trial) as load:
         os.kill(stopped := trial.rng.choice(workers), signal.SIGSTOP)
-        await trial.world.served.logged("worker_hangs")
+        await trial.world.served.logged("worker_hangs", timeout=2 * PING_TIMEOUT)
     await workers_of(trial, 2)
     trial.require(stopped not in trial.world.served.workers(), "it is still there")
     trial.also.update(answered(_ends(load).count("200 done")))

@@ -134,9 +134,9 @@ class Served:
                 await asyncio.sleep(0.01)
         return metrics
 
-    async def logged(self, event: str, count: int = 1) -> list[dict[str, object]]:
+    async def logged(self, event: str, count: int = 1, timeout: float = TIMEOUT) -> list[dict[str, object]]:
         """The lines of the log about this, when there are so many."""
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(timeout):
             while len(lines := [line for line in self.log if line["event"] == event]) < count:
                 await asyncio.sleep(0.01)
         return lines
