@@ -118,7 +118,9 @@ async def _worker_stopped_for_good(trial: Trial) -> None:
     """It is killed after a minute and replaced; the others serve."""
     workers = await workers_of(trial, 2)
     async with under_load(trial) as load:
-        os.kill(stopped := trial.rng.choice(workers), signal.SIGSTOP)
+        # The one with more streams: the other may still be starting, after a pause, and has longer to answer then.
+        stopped = max(workers, key=lambda pid: len(os.listdir(f"/proc/{pid}/fd")))
+        os.kill(stopped, signal.SIGSTOP)
         await trial.world.served.logged("worker_hangs", timeout=2 * PING_TIMEOUT)
     await workers_of(trial, 2)
     trial.require(stopped not in trial.world.served.workers(), "it is still there")
