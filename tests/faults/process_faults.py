@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from gateway.serving.workers.supervisor import PING_TIMEOUT
 from tests.faults.client import Client, Seen, request_of
@@ -119,7 +120,7 @@ async def _worker_stopped_for_good(trial: Trial) -> None:
     workers = await workers_of(trial, 2)
     async with under_load(trial) as load:
         # The one with more streams: the other may still be starting, after a pause, and has longer to answer then.
-        stopped = max(workers, key=lambda pid: len(os.listdir(f"/proc/{pid}/fd")))
+        stopped = max(workers, key=lambda pid: len([*Path(f"/proc/{pid}/fd").iterdir()]))
         os.kill(stopped, signal.SIGSTOP)
         await trial.world.served.logged("worker_hangs", timeout=2 * PING_TIMEOUT)
     await workers_of(trial, 2)
