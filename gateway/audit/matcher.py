@@ -9,9 +9,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from gateway.censor.compile import Program, compile_policy
+from gateway.censor.compile import Program, compile_rules
 from gateway.censor.stream import Censor, Match
-from gateway.policy.model import DEFAULT_MAX_HOLD, Action, Channel, Direction, Policy, Rule
+from gateway.policy.model import DEFAULT_MAX_HOLD, Action, Policy, Rule
 
 KEPT = 4096  # texts whose result is cached
 
@@ -48,16 +48,9 @@ class RuleMatcher:
         self.digest = hashlib.sha256(repr((max_hold, described)).encode()).hexdigest()
 
     def _program(self, action: Action, max_hold: int) -> Program:
-        output, everywhere = frozenset({Direction.OUTPUT}), frozenset(Channel)
-        rules = tuple(
-            # Only full matches count, so the guarded tail of secrets is off.
-            replace(rule, action=action, guard_tail=0, decode=None, apply_to=output, channels=everywhere)
-            for rule in self.rules
-        )
-        policy = Policy(name="audit", rules=rules, max_hold=max_hold)
-        program = compile_policy(policy).program(Direction.OUTPUT, Channel.CONTENT)
-        assert program is not None
-        return program
+        # Only full matches count, so the guarded tail of secrets is off.
+        rules = [replace(rule, action=action, guard_tail=0, decode=None) for rule in self.rules]
+        return compile_rules(Policy(name="audit", max_hold=max_hold), *rules)
 
     def _matched_rules(self, text: bytes) -> MatchedRules:
         censor = Censor(self._blocking)

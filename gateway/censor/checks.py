@@ -8,11 +8,11 @@ from functools import lru_cache
 from gateway.automata.analysis import longest, reopens
 from gateway.automata.charset import CharSet
 from gateway.automata.regex import RegexError
-from gateway.censor.compile import compile_policy, pattern_positions
+from gateway.censor.compile import compile_rules, pattern_positions
 from gateway.censor.lens import Lens
 from gateway.censor.stream import Censor
 from gateway.policy.checks import BadPattern, Finds, PatternFacts
-from gateway.policy.model import Action, Channel, Direction, Fold, Policy, Rule
+from gateway.policy.model import Action, Fold, Policy, Rule
 
 
 # The loader reads each pattern once, its lint once more.
@@ -36,10 +36,7 @@ def _is_unseen(charset: CharSet, lens: Lens) -> bool:
 
 def finder(rule: Rule) -> Finds:
     """Whether a text that stands alone holds a match of the rule."""
-    anywhere = replace(
-        rule, action=Action.FLAG, apply_to=frozenset({Direction.OUTPUT}), channels=frozenset({Channel.CONTENT})
-    )
-    program = compile_policy(Policy(name=rule.id, rules=(anywhere,))).program(Direction.OUTPUT, Channel.CONTENT)
+    program = compile_rules(Policy(name=rule.id), replace(rule, action=Action.FLAG))
 
     def finds(text: str) -> bool:
         censor = Censor(program)

@@ -184,9 +184,9 @@ def compile_policy(policy: Policy) -> CompiledPolicy:
     return CompiledPolicy(policy, programs, compile_stops(policy))
 
 
-def compile_rule(policy: Policy, rule: Rule) -> Program:
-    """What a policy would be of this rule alone, whatever it applies to. Raises as `compile_policy` does."""
-    return _compile(policy, [rule])
+def compile_rules(policy: Policy, *rules: Rule) -> Program:
+    """What a policy would be of these rules alone, whatever they apply to. Raises as `compile_policy` does."""
+    return _compile(policy, list(rules))
 
 
 def compile_stops(policy: Policy) -> Program | None:

@@ -12,7 +12,7 @@ from gateway.automata.machine import StateMachine
 from gateway.automata.obfuscation import ObfuscatedWords
 from gateway.automata.pattern_states import UNDECIDED
 from gateway.automata.patterns import Pattern
-from gateway.censor.compile import Program, compile_rule, fold_word
+from gateway.censor.compile import Program, compile_rules, fold_word
 from gateway.censor.lens import Lens
 from gateway.censor.stream import Censor
 from gateway.policy.model import Action, Mode, Policy, Rule, Strength
@@ -32,7 +32,7 @@ def prose() -> tuple[str, ...]:
 def explain(policy: Policy) -> Iterator[str]:
     """One line for each rule, which is compiled for it. Raises ValueError as `compile_policy` does."""
     for rule in policy.rules:
-        program = compile_rule(policy, rule)
+        program = compile_rules(policy, rule)
         silent = rule.action is Action.FLAG or policy.mode is Mode.OBSERVE
         on_prose = "" if rule.protect is not None else _on_prose(program, silent=silent)
         hold = "holds nothing" if silent else _longest_hold(rule, program)

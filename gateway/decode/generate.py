@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.automata.vocabulary import Vocabulary
-from gateway.censor.compile import Program, compile_policy
+from gateway.censor.compile import Program, compile_rules
 from gateway.censor.stream import Censor
 from gateway.decode.guide import Constraint
 from gateway.decode.rollback import Attempts, Caps, token_of
-from gateway.policy.model import Action, Channel, Direction, Exhausted, Policy, Rule
+from gateway.policy.model import Action, Exhausted, Policy, Rule
 
 Row = NDArray[np.float64]  # float[vocabulary]
 Choose = Callable[[Row], int]
@@ -61,15 +61,10 @@ class Rollback:
 
     def program(self, action: Action) -> Program:
         """The rules for a censor, with an action of their own; compiled once."""
-        if (known := self._programs.get(action)) is not None:
-            return known
-        rules = tuple(
-            replace(rule, action=action, apply_to=frozenset({Direction.OUTPUT}), channels=frozenset(Channel))
-            for rule in self.rules
-        )
-        program = compile_policy(Policy(name="rollback", rules=rules)).program(Direction.OUTPUT, Channel.CONTENT)
-        assert program is not None
-        return self._programs.setdefault(action, program)
+        if action not in self._programs:
+            rules = [replace(rule, action=action) for rule in self.rules]
+            self._programs[action] = compile_rules(Policy(name="rollback"), *rules)
+        return self._programs[action]
 
 
 class Finish(StrEnum):

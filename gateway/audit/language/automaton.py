@@ -97,7 +97,7 @@ class LazyDfa(ABC, Generic[K]):
 
     def _size(self, key: K) -> int:
         """The size of a key, in entries."""
-        return 1
+        return len(key) if isinstance(key, frozenset) else 1
 
     def key(self, state: int) -> K:
         """The key of a state other than 0."""
@@ -175,9 +175,6 @@ class Regex(LazyDfa[Entries]):
 
     def _is_accepting(self, key: Entries) -> bool:
         return self._language.state(key).accepting
-
-    def _size(self, key: Entries) -> int:
-        return len(key)
 
 
 def literal(text: str) -> Dfa:

@@ -101,9 +101,6 @@ class _Concatenation(LazyDfa[frozenset[tuple[int, int]]]):
             self._parts[number].accepting(state) and self._behind(number, state) is None for number, state in key
         )
 
-    def _size(self, key: frozenset[tuple[int, int]]) -> int:
-        return len(key)
-
 
 def changed_behind(language: Dfa, prefix: Dfa, change: Change) -> Dfa:
     """The strings p r' where p is of `prefix`, p r of the language, and r' what r is changed to.

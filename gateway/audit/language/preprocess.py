@@ -135,9 +135,6 @@ class _Edits(LazyDfa[frozenset[int]]):
         places = (self._places[entry // self._width] for entry in key)
         return any(rest is DONE and self._automaton.accepting(state) for state, rest in places)
 
-    def _size(self, key: frozenset[int]) -> int:
-        return len(key)
-
 
 def _keep_fewest(places: dict[int, int], place: int, edits: int) -> None:
     if places.get(place, edits) >= edits:
@@ -344,9 +341,6 @@ class _Synonyms(LazyDfa[frozenset[_SynonymState]]):
 
     def _is_accepting(self, key: frozenset[_SynonymState]) -> bool:
         return any(not place.written and self._automaton.accepting(place.state) for place in key)
-
-    def _size(self, key: frozenset[_SynonymState]) -> int:
-        return len(key)
 
 
 def synonyms(automaton: Dfa, words: Mapping[str, Iterable[str]]) -> Dfa:

@@ -175,20 +175,15 @@ class TaskRun:
         """Whatever ends it, what was found is in the outcome. Raises CheckpointError for a checkpoint of something
         else, and KeyboardInterrupt where a second Ctrl-C arrives."""
         begin = time.monotonic()
-        error: Exception | None = None
-        try:
-            for number, task in enumerate(self._tasks):
-                if not isinstance(self._states.get(number), FinishedTask):
-                    self._finish_current()
-                    self._search(number, task, model)
-            ended = combined_ending([*(done.ended for done in self._done().values()), self._ended])
-        except AuditStopped as stop:
-            ended = stop.ended
-        except CheckpointError:
-            raise
-        except Exception as caught:
-            ended, error = Ended.FAILED, caught
+        ended, error = ending_of(lambda: self._run_tasks(model))
         return self._outcome(ended, time.monotonic() - begin, error)
+
+    def _run_tasks(self, model: LanguageModel) -> Ended:
+        for number, task in enumerate(self._tasks):
+            if not isinstance(self._states.get(number), FinishedTask):
+                self._finish_current()
+                self._search(number, task, model)
+        return combined_ending([*(done.ended for done in self._done().values()), self._ended])
 
     def _search(self, number: int, task: Task, model: LanguageModel) -> None:
         self._number, self._unlikely = number, False
@@ -270,6 +265,18 @@ class TaskRun:
 def combined_ending(ends: Collection[Ended]) -> Ended:
     """How an audit ended, from how its searches ended."""
     return next((each for each in (Ended.LIMIT, Ended.LEAST) if each in ends), Ended.FINISHED)
+
+
+def ending_of(run: Callable[[], Ended]) -> tuple[Ended, Exception | None]:
+    """How a run ended, and what failed if something did. Raises CheckpointError for a checkpoint of something else."""
+    try:
+        return run(), None
+    except AuditStopped as stop:
+        return stop.ended, None
+    except CheckpointError:
+        raise
+    except Exception as error:
+        return Ended.FAILED, error
 
 
 class WordMasks:

@@ -11,13 +11,12 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from gateway.audit.model import ModelError
-from gateway.audit.run.interrupts import AuditStopped, Ended, Interrupts
+from gateway.audit.run.interrupts import Ended, Interrupts
 from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.progress import FinishedTask, SavedAudit, TaskState
-from gateway.audit.run.runner import LocalRunner, Outcome, Task, combined_ending
+from gateway.audit.run.runner import LocalRunner, Outcome, Task, combined_ending, ending_of
 from gateway.audit.run.worker import STOPPED, Job, ModelLoaded, TaskResult, WorkerLost, WorkerMessage
 from gateway.audit.searches.best_first import SearchCounts, SearchProgress
-from gateway.audit.searches.checkpoint import CheckpointError
 from gateway.policy.model import Rule
 from gateway.progress import ProgressMeter
 from gateway.version import __version__
@@ -77,16 +76,7 @@ class Scheduler:
         work = _Work(tasks, lines, saved or SavedAudit())
         kept = STOPPED if len(tasks) > 1 else frozenset(Ended)
         job = partial(Job, least=least, masked=masked, checkpoint_on=kept if self._resumable else frozenset())
-        error: Exception | None = None
-        try:
-            self._run_tasks(work, job, lines.meter, interrupts)
-            ended = combined_ending(work.ends)
-        except AuditStopped as stop:
-            ended = stop.ended
-        except CheckpointError:
-            raise
-        except Exception as caught:
-            ended, error = Ended.FAILED, caught
+        ended, error = ending_of(lambda: self._run_tasks(work, job, lines.meter, interrupts))
         self._stop_workers(work)
         try:
             if not isinstance(error, OSError):  # somebody still reads the lines
@@ -96,7 +86,7 @@ class Scheduler:
         work.forget_unprinted()
         return Outcome.of(ended, work.found, work.states, work.parts, time.monotonic() - begin, error)
 
-    def _run_tasks(self, work: _Work, job: Callable[..., Job], meter: ProgressMeter, interrupts: Interrupts) -> None:
+    def _run_tasks(self, work: _Work, job: Callable[..., Job], meter: ProgressMeter, interrupts: Interrupts) -> Ended:
         waiting = deque(work.open())
         while waiting or self._busy:
             self._check_workers_left()
@@ -109,6 +99,7 @@ class Scheduler:
                 raise error
             work.print_ready()
             meter.show(lambda seconds: self._progress_text(work, seconds))
+        return combined_ending(work.ends)
 
     def _start_job(self, number: int, work: _Work, job: Callable[..., Job]) -> None:
         resume = work.states.get(number)
