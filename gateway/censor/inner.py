@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from gateway.censor.compile import Program
-from gateway.censor.inner_text import InnerText, OuterText, joined_runs
-from gateway.censor.levels import Levels
+from gateway.censor.inner_text import InnerText, Levels, OuterText, joined_runs
 from gateway.censor.literal_cursor import Span
 from gateway.censor.passing import passes
 from gateway.censor.pattern_cursor import MatchRun

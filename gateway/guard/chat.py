@@ -15,13 +15,12 @@ from gateway.guard.answer_guard import AnswerGuard
 from gateway.guard.channels import ChannelCounts, InvalidAnswer
 from gateway.guard.choice import Choice
 from gateway.guard.metadata import has_more
-from gateway.guard.tool_calls import CALLS
 from gateway.guard.usual_answer import usual_completion
 from gateway.wire import chunks
 from gateway.wire.chunks import pop_first
 from gateway.wire.dialect import BLOCKED
 from gateway.wire.json import Json
-from gateway.wire.message import DELTA_PLACES, MESSAGE_PLACES, position_of
+from gateway.wire.message import CALLS, DELTA_PLACES, MESSAGE_PLACES, position_of
 
 MAX_CHOICES = 128  # that a request may ask for, and of one event
 MAX_HEAD = 2048  # characters of an event's `id`, `model` and so on: every chunk that is made of it repeats them

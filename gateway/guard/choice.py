@@ -17,9 +17,8 @@ from gateway.guard.media import PayloadText, payloads_in
 from gateway.guard.metadata import Metadata
 from gateway.guard.names import parts_of
 from gateway.guard.numbers import ListNumbering
-from gateway.guard.part_runs import Run, is_part, runs_in
-from gateway.guard.parts import JoinedParts, PartText
-from gateway.guard.tool_calls import CALLS, ToolCalls
+from gateway.guard.parts import JoinedParts, PartText, Run, is_part, runs_in
+from gateway.guard.tool_calls import ToolCalls
 from gateway.guard.usual_answer import passes_plain
 from gateway.policy.model import Channel
 from gateway.wire import chunks, logprobs
@@ -28,6 +27,7 @@ from gateway.wire.fences import ContentReader
 from gateway.wire.json import Json
 from gateway.wire.logprobs import Entry
 from gateway.wire.message import (
+    CALLS,
     CONSTANT_LABELS,
     DELTA_PLACES,
     DROPPED_IN_ANSWERS,

@@ -17,7 +17,6 @@ from gateway.wire.message import LABEL_FIELDS, Path, TextSlot, position_of
 
 MAX_NAME = 4096  # characters of a tool's name
 
-CALLS = frozenset({"tool_calls", "function_call"})
 _PARTS = ("function", "custom")
 _FUNCTION_CALL: Path = ("function_call",)
 

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import difflib
+import re
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from msgspec.structs import replace as changed
 from starlette.exceptions import HTTPException
-from starlette.routing import Match, Route
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.observe.metrics import CONTENT_TYPE
 from gateway.policy.model import ReadyWhen
 from gateway.proxy import admission, openapi
 from gateway.proxy.context import RequestContext, failure_response, json_response, record_of, refuse
-from gateway.proxy.errors import HTTPFailure, internal_error
+from gateway.proxy.errors import HTTPFailure, client_error, internal_error
 from gateway.proxy.moderations import moderate
-from gateway.proxy.paths import dialect_of, unknown_path, wrong_method
 from gateway.proxy.retrieval import CANCEL, STORED, retrieve
 from gateway.proxy.server import Application
 from gateway.proxy.snapshot import Snapshot
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.mask_probe import MaskProbes
 from gateway.wire import moderations
+from gateway.wire.chat import CHAT
 from gateway.wire.dialect import Dialect
 from gateway.wire.dialects import SERVED
 
@@ -32,6 +34,17 @@ from gateway.wire.dialects import SERVED
 PREFIXES = ("/v1", "/openai/v1", "/openai")
 DEPLOYMENT = "/openai/deployments/{deployment}"
 READY = {"status": "ready"}
+MAX_SHOWN = 200  # characters of a path
+SIMILAR = 0.8  # of 1: so much of the letters that two paths have in common, at their places
+_MOST_USED = "/v1"
+# What belongs to answers that an upstream keeps as the model wrote them; `proxy.retrieval` has responses themselves.
+_STORED = {
+    "/responses/resp_[^/]+/": "Of a stored response only the answer is fetched: its input is known to the client that "
+    "sent it, and answers before it have ids of their own.",
+    "/conversations(/|$)|/chat/completions/chatcmpl[_-]": "No conversation is fetched from where an upstream keeps it: "
+    "send its items as input.",
+}
+_DEPLOYMENT = re.compile("/openai/deployments/[^/]*")
 
 
 def add_routes(app: Application, state: AppState) -> None:
@@ -197,3 +210,46 @@ async def _models(request: Request, state: AppState) -> Response:
     if record.quota is not None:
         response.headers.update(record.quota.headers)
     return response
+
+
+def unknown_path(path: str, routes: Iterable[BaseRoute]) -> HTTPFailure:
+    """404 for a path that is none of the `routes`."""
+    for pattern, reason in _STORED.items():
+        if re.search(pattern, path):
+            return client_error(404, f"Unknown path {path[:MAX_SHOWN]!r}. {reason}", "unknown_url")
+    known = {route.path for route in routes if isinstance(route, Route) and "{" not in route.path}
+    near = nearest_path(path[:MAX_SHOWN], known)
+    listed = ", ".join(sorted(name for name in known if name.startswith(_MOST_USED)) or sorted(known))
+    advice = f"Did you mean {near}?" if near else f"This gateway has {listed}."
+    return client_error(404, f"Unknown path {path[:MAX_SHOWN]!r}. {advice}", "unknown_url")
+
+
+def nearest_path(path: str, known: Iterable[str]) -> str | None:
+    """The known path closest to one with a part doubled, omitted or misspelled."""
+    known = list(known)
+    clean = re.sub("/{2,}", "/", path).rstrip("/").lower()
+    parts = clean.split("/")
+    clean = "/".join(part for at, part in enumerate(parts) if at == 0 or part != parts[at - 1])
+    if deployment := _DEPLOYMENT.match(clean):
+        near = nearest_path(_MOST_USED + clean[deployment.end() :], known)
+        return None if near is None else path[: deployment.end()] + near.removeprefix(_MOST_USED)
+    for wanted in (clean, _MOST_USED + clean):
+        if wanted in known:
+            return wanted
+    if above := [name for name in known if name != "/" and clean.startswith(f"{name}/")]:
+        return max(above, key=len)
+    return next(iter(difflib.get_close_matches(clean, known, 1, SIMILAR)), None)
+
+
+def dialect_of(path: str) -> Dialect:
+    """The dialect whose clients ask for such a path, and so read its errors."""
+    return next((dialect for dialect in SERVED if f"{dialect.path}/" in f"{path}/"), CHAT)
+
+
+def wrong_method(method: str, headers: dict[str, str]) -> HTTPFailure:
+    """405 for a path with another method; `headers` have those that it has, as `Allow`."""
+    allowed = next((value for name, value in headers.items() if name.lower() == "allow"), "")
+    advice = f" Use {allowed}." if allowed else ""
+    refusal = client_error(405, f"Method {method[:32]!r} is not allowed here.{advice}", "method_not_allowed")
+    refusal.headers = headers
+    return refusal

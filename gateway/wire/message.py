@@ -76,7 +76,8 @@ AUDIO_FIELDS = {"transcript": _Field("transcript")}
 LABEL_FIELDS = frozenset({"role", "name", "id", "type", "index", "tool_call_id"})
 # Fields whose texts are sent once and whole: the next chunk's are others, not their continuation.
 COMPLETE_FIELDS = frozenset({"annotations"})
-KNOWN_FIELDS = TEXT_FIELDS.keys() | LABEL_FIELDS | COMPLETE_FIELDS | {"tool_calls", "function_call"}
+CALLS = frozenset({"tool_calls", "function_call"})
+KNOWN_FIELDS = TEXT_FIELDS.keys() | LABEL_FIELDS | COMPLETE_FIELDS | CALLS
 KNOWN_NAMES = KNOWN_FIELDS | FUNCTION_FIELDS.keys() | AUDIO_FIELDS.keys() | {"audio", "text", "function", "custom"}
 
 # Fields through which text could pass unread, or which would describe text that was replaced. While a policy enforces

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from gateway import censor_stream, cli
 from gateway.audit.cli.emit_rules import ACTIONS, rules_of, rules_yaml, short_words
 from gateway.audit.matcher import RuleMatcher
-from gateway.censor.checks import finder
 from gateway.censor.compile import fold_word
-from gateway.config import parse
+from gateway.config import finder, parse
 from gateway.policy.model import DEFAULT_MAX_HOLD, Action, Decode, Rule
 
 # What YAML, `${}` and lenses have something to say about.
