@@ -10,6 +10,7 @@ correctness. For languages with few states `precompile` makes tables of all of t
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -83,12 +84,23 @@ class TransitionTable(Generic[S]):
     """Which tokens an automaton can read, and its transitions as a table, a row for each state that was met; row 0 is
     the `dead` one, where no text is completed.
 
-    `arcs`: from a state, ranges of bytes with the live states that they lead to. Row numbers hold until the next walk,
-    which may add a row for each node of the trie, at worst, beyond `MAX_ROWS`.
+    `arcs`: from a state, ranges of bytes with the live states that they lead to. `accepting`: where a text may end.
+    Row numbers hold until the next walk, which may add a row for each node of the trie, at worst, beyond `MAX_ROWS`.
+    `completable`: can tokens complete a text from a state? It looks at `most` states, or raises SearchTooLong.
     """
 
-    def __init__(self, vocabulary: Vocabulary, arcs: Callable[[S], Iterable[tuple[int, int, S]]], dead: S) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        arcs: Callable[[S], Iterable[tuple[int, int, S]]],
+        accepting: Callable[[S], bool],
+        dead: S,
+        most: int | None = None,
+    ) -> None:
         self._vocabulary, self._arcs, self._dead = vocabulary, arcs, dead
+        self._bytes = sorted({text[0] for text in vocabulary.tokens if text and len(text) == 1})
+        self._by_bytes = Liveness(dead, self._after_bytes, accepting, most)
+        self.completable = Liveness(dead, self._after_tokens, self._is_completed_by_bytes, most)
         self._reset()
 
     def _reset(self) -> None:
@@ -122,10 +134,31 @@ class TransitionTable(Generic[S]):
         counts = trie.exact[nodes] - trie.begin[nodes]
         return self._vocabulary.order[spread(trie.begin[nodes], counts)], np.repeat(rows, counts)
 
-    def states(self, rows: Ints) -> tuple[Ints, list[S]]:
-        """The states of some rows, each once, and for each row the place of its state."""
+    def steps(self, begin: S, skips_space: bool) -> tuple[Ints, Ints, list[S]]:
+        """The tokens that can be read from a state and behind which tokens complete a text, in no order; for each the
+        place in the list of the state after it; and that list, without repetitions. Raises SearchTooLong."""
+        tokens, rows = self.walk(begin, skips_space)
         numbers, places = np.unique(rows, return_inverse=True)
-        return places.astype(np.int32), [self._states[row] for row in numbers.tolist()]
+        states = [self._states[row] for row in numbers.tolist()]
+        if not self._vocabulary.spells_all:
+            useful = np.array([self.completable(state) for state in states], bool)
+            states = [state for state, keep in zip(states, useful, strict=True) if keep]
+            tokens, places = tokens[useful[places]], (np.cumsum(useful) - 1)[places[useful[places]]]
+        return tokens, places.astype(np.int32), states
+
+    def _is_completed_by_bytes(self, state: S) -> bool:
+        """Much quicker, and most times enough."""
+        try:
+            return self._by_bytes(state)
+        except SearchTooLong:
+            return False
+
+    def _after_bytes(self, state: S) -> Iterator[S]:
+        known = self._bytes
+        return (after for low, high, after in self._arcs(state) if bisect_left(known, low) < bisect_right(known, high))
+
+    def _after_tokens(self, state: S) -> list[S]:
+        return [self._states[row] for row in np.unique(self.walk(state, False)[1]).tolist()]
 
     def _after(self, rows: Ints, read: NDArray[np.uint8]) -> Ints:
         for row in np.unique(rows[~self._known[rows]]).tolist():
@@ -183,13 +216,10 @@ class Guide:
         self._language = language
         self._strips = at_text_start and vocabulary.strips_first_space
         self._ends: Ints = np.array(vocabulary.end, np.int32)
-        self._rows: TransitionTable[Entries] = TransitionTable(vocabulary, language.arcs, frozenset())
-        self._bytes = sorted({text[0] for text in vocabulary.tokens if text and len(text) == 1})
         nothing: Entries = frozenset()
-        self._by_bytes = Liveness(
-            nothing, self._after_bytes, lambda entries: language.state(entries).accepting, MAX_SEARCHED
+        self._rows = TransitionTable(
+            vocabulary, language.arcs, lambda entries: language.state(entries).accepting, nothing, MAX_SEARCHED
         )
-        self._by_tokens = Liveness(nothing, self._after_tokens, self._is_completed_by_bytes, MAX_SEARCHED)
         self._cache: OrderedDict[GuideState, Ints] = OrderedDict()
         self._cached = 0
         if not len(self.allowed(self.start())):
@@ -238,33 +268,11 @@ class Guide:
         and that list, without repetitions."""
         if state.entries is None:
             return _NONE, _NONE, []
-        tokens, rows = self._rows.walk(state.entries, state.first)
-        places, targets = self._rows.states(rows)
-        if not self.vocabulary.spells_all:
-            useful = np.array([self._can_be_completed(target) for target in targets], bool)
-            targets = [target for target, keep in zip(targets, useful, strict=True) if keep]
-            tokens, places = tokens[useful[places]], (np.cumsum(useful) - 1)[places[useful[places]]]
-        return tokens, places.astype(np.int32), [GuideState(target, False) for target in targets]
-
-    def _can_be_completed(self, entries: Entries) -> bool:
         try:
-            return self._by_tokens(entries)
+            tokens, places, targets = self._rows.steps(state.entries, state.first)
         except SearchTooLong:
             raise DeadLanguage(
                 "among the states after a token none was found that tokens complete, and there are too many to look at "
                 "all: use a smaller constraint, or a vocabulary in which every byte is a token"
             ) from None
-
-    def _is_completed_by_bytes(self, entries: Entries) -> bool:
-        """Much quicker, and most times enough."""
-        try:
-            return self._by_bytes(entries)
-        except SearchTooLong:
-            return False
-
-    def _after_bytes(self, entries: Entries) -> Iterator[Entries]:
-        state = self._language.state(entries)
-        return filter(None, (self._language.step(state, byte).entries for byte in self._bytes))
-
-    def _after_tokens(self, entries: Entries) -> list[Entries]:
-        return self._rows.states(self._rows.walk(entries, False)[1])[1]
+        return tokens, places, [GuideState(target, False) for target in targets]

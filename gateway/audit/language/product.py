@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.audit.language.automaton import Dfa
-from gateway.automata.liveness import Liveness
 from gateway.automata.vocabulary import Ints, Vocabulary
 from gateway.decode.guide import TransitionTable
 
@@ -30,17 +29,13 @@ class TokenArcs:
     def __init__(self, automaton: Dfa, vocabulary: Vocabulary) -> None:
         self.automaton = automaton
         self.vocabulary = vocabulary
-        self._table: TransitionTable[int] = TransitionTable(vocabulary, automaton.arcs, 0)
+        self._table = TransitionTable(vocabulary, automaton.arcs, automaton.accepting, 0)
         self._cache: OrderedDict[tuple[int, bool], tuple[Ints, States]] = OrderedDict()
         self._cached = 0
-        bytes_ = sorted({text[0] for text in vocabulary.tokens if text and len(text) == 1})
-        # Much quicker to tell, and most times enough.
-        by_bytes = Liveness(0, lambda state: [automaton.step(state, byte) for byte in bytes_], automaton.accepting)
-        self._by_tokens = Liveness(0, lambda state: np.unique(self._read(state, False)[1]).tolist(), by_bytes)
 
     def live(self, state: int) -> bool:
         """Can tokens complete what was read, or is it complete? Raises AutomatonTooLarge."""
-        return self.automaton.live(state) if self.vocabulary.spells_all else self._by_tokens(state)
+        return self.automaton.live(state) if self.vocabulary.spells_all else self._table.completable(state)
 
     def arcs(self, state: int, at_text_start: bool = False) -> tuple[Ints, States]:
         """The ids of the tokens that can come next, int32[n] in no order, and the states behind them, int64[n], neither
@@ -54,11 +49,8 @@ class TokenArcs:
         if kept is not None:
             self._cache.move_to_end(key)
             return kept
-        tokens, targets = self._read(*key)
-        if not self.vocabulary.spells_all:
-            states, places = np.unique(targets, return_inverse=True)
-            useful = np.array([self._by_tokens(target) for target in states.tolist()], bool)[places]
-            tokens, targets = tokens[useful], targets[useful]
+        tokens, places, states = self._table.steps(*key)
+        targets = np.array(states, np.int64)[places]
         for array in (tokens, targets):
             array.setflags(write=False)
         self._cache[key] = tokens, targets
@@ -66,10 +58,3 @@ class TokenArcs:
         while self._cached > MAX_CACHED:
             self._cached -= len(self._cache.popitem(last=False)[1][0]) + 1
         return tokens, targets
-
-    def _read(self, state: int, skips_space: bool) -> tuple[Ints, States]:
-        """The tokens that can be read, whatever comes after them. `skips_space`: a token's first byte, if it is a
-        space, is not read."""
-        tokens, rows = self._table.walk(state, skips_space)
-        places, states = self._table.states(rows)
-        return tokens, np.array(states, np.int64)[places]
