@@ -9,24 +9,14 @@ from hypothesis import strategies as st
 from gateway.audit.language import aligned
 from gateway.audit.language.aligned import edited_at
 from gateway.audit.language.automaton import Regex
-from tests.support.languages import language, words_of
+from tests.support.languages import language, levenshtein, words_of
 
 ALPHABET = "abé😀"
 
 
-def distance(one: str, other: str) -> int:
-    """Levenshtein's, by the textbook."""
-    row = list(range(len(other) + 1))
-    for at, char in enumerate(one, start=1):
-        before, row = row, [at]
-        for to, wanted in enumerate(other, start=1):
-            row.append(min(before[to] + 1, row[-1] + 1, before[to - 1] + (char != wanted)))
-    return row[-1]
-
-
 @given(words_of(ALPHABET), st.text(ALPHABET, max_size=5), st.integers(0, 4))
 def test_there_are_as_many_edits_as_the_distance(words: frozenset[str], text: str, most: int) -> None:
-    nearest = min(distance(text, word) for word in words)
+    nearest = min(levenshtein(text, word) for word in words)
     places = edited_at(language(words), text, most)
     if nearest > most:
         assert places is None

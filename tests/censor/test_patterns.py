@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 
 import pytest
 from hypothesis import assume, example, given, settings
@@ -16,7 +15,17 @@ from gateway.policy.model import Action, Fold, Mode, Overflow, Policy, Rule
 from tests.support.compiled import compiled
 from tests.support.examples import examples
 from tests.support.oracle import Oracle
-from tests.support.random_policies import BOUNDS, FOLDS, Case, censor_for, report, run
+from tests.support.random_policies import (
+    BOUNDS,
+    FOLDS,
+    Case,
+    assert_equal_to_the_oracle,
+    assert_nothing_more_is_held,
+    assert_the_same_in_two,
+    censor_for,
+    report,
+    run,
+)
 
 ALPHABETS = [
     *("ab", "ab ", "aAb_ ", "sſ\u212aß", "aﬁi", "a\u200bb", "ab\u200b\u0301", "각ᄀ\u1161\u11a8", "a1\uff11 "),
@@ -94,36 +103,20 @@ _REACHES_ON = Rule(id="r", pattern="a *", fold=frozenset())
 @example((Policy(name="p", rules=(_REACHES_ON,), max_hold=1, on_overflow=Overflow.BLOCK), "a ", MAX_UNSEEN), [])
 @given(cases(), st.lists(st.integers(0, 9), max_size=3))
 def test_output_report_and_verdict_equal_the_oracle_for_every_cut(case: Case, cuts: list[int]) -> None:
-    policy, text, unseen = case
-    expected, matches, blocked = Oracle(policy, unseen).whole(text)
-    edges = [0, *sorted(cut for cut in cuts if cut <= len(text)), len(text)]
-    for chunks in ([text], list(text), [text[a:b] for a, b in pairwise(edges)]):
-        out, censor = run(policy, chunks, unseen)
-        assert out == expected
-        assert report(censor) == sorted(matches)
-        assert (censor.blocked is not None) == blocked
-        assert censor.scanned == len(out) - censor.inserted + censor.replaced + censor.withheld
+    assert_equal_to_the_oracle(case, cuts)
 
 
 @settings(max_examples=examples(40), deadline=None)
 @given(cases())
 @example((Policy(name="p", rules=(Rule(id="r", pattern="(?:\\\n){2}"),)), "\n", MAX_UNSEEN))
 def test_nothing_is_held_that_no_pattern_could_want(case: Case) -> None:
-    policy, text, unseen = case
-    oracle, censor, out = Oracle(policy, unseen), censor_for(policy, unseen), ""
-    for read in range(1, len(text) + 1):
-        out += censor.feed(text[read - 1])
-        assert out == oracle.released(text[:read])
+    assert_nothing_more_is_held(case)
 
 
 @settings(max_examples=examples(150), deadline=None)
 @given(cases())
 def test_every_two_way_split_gives_the_same(case: Case) -> None:
-    policy, text, unseen = case
-    expected, _ = run(policy, [text], unseen)
-    for cut in range(len(text) + 1):
-        out, _ = run(policy, [text[:cut], text[cut:]], unseen)
-        assert out == expected
+    assert_the_same_in_two(case)
 
 
 LINES = [

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import Fold, Overflow, Policy, Rule
 from tests.support.examples import examples
-from tests.support.oracle import Oracle
-from tests.support.random_policies import ALPHABETS, BOUNDS, Case, censor_for, policies, report, run
+from tests.support.random_policies import (
+    ALPHABETS,
+    BOUNDS,
+    Case,
+    assert_equal_to_the_oracle,
+    assert_nothing_more_is_held,
+    assert_the_same_in_two,
+    policies,
+)
 
 
 @st.composite
@@ -48,35 +53,17 @@ INSIDE_A_SYLLABLE = (
 @example(INSIDE_AN_EXPANSION, [])
 @example(INSIDE_A_SYLLABLE, [])
 def test_output_report_and_verdict_equal_the_oracle_for_every_cut(case: Case, cuts: list[int]) -> None:
-    policy, text, unseen = case
-    expected, matches, blocked = Oracle(policy, unseen).whole(text)
-    edges = [0, *sorted(cut for cut in cuts if cut <= len(text)), len(text)]
-    pieces = [text[a:b] for a, b in pairwise(edges)]
-    for chunks in ([text], list(text), pieces):
-        out, censor = run(policy, chunks, unseen)
-        assert out == expected
-        assert report(censor) == sorted(matches)
-        assert (censor.blocked is not None) == blocked
-        assert censor.scanned == len(out) - censor.inserted + censor.replaced + censor.withheld
+    assert_equal_to_the_oracle(case, cuts)
 
 
 @settings(max_examples=examples(1500), deadline=None)
 @given(cases())
 def test_nothing_is_held_that_no_rule_could_want(case: Case) -> None:
-    policy, text, unseen = case
-    oracle, censor, out = Oracle(policy, unseen), censor_for(policy, unseen), ""
-    if not policy.rules:
-        return
-    for read in range(1, len(text) + 1):
-        out += censor.feed(text[read - 1])
-        assert out == oracle.released(text[:read])
+    if case[0].rules:
+        assert_nothing_more_is_held(case)
 
 
 @settings(max_examples=examples(300), deadline=None)
 @given(cases())
 def test_every_two_way_split_gives_the_same(case: Case) -> None:
-    policy, text, unseen = case
-    expected, _ = run(policy, [text], unseen)
-    for cut in range(len(text) + 1):
-        out, _ = run(policy, [text[:cut], text[cut:]], unseen)
-        assert out == expected
+    assert_the_same_in_two(case)

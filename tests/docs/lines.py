@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path, PurePath
 
@@ -30,35 +31,39 @@ def _row(name: str) -> str:
     return next(row for rows in ROWS.values() for row, globs in rows.items() if any(fnmatch(stem, g) for g in globs))
 
 
-def _fresh_lines(commit: str, name: str, source: str, known: frozenset[str]) -> int:
-    """Lines of functions and methods of which no line stands as it did at the review, wherever it stood."""
+def _origins(commit: str, name: str, source: str, known: frozenset[str]) -> tuple[int, int]:
+    """How many lines stand as at the review, wherever they stood; and how many are of functions without such a line."""
     blame = _git("blame", "-s", "-w", "-M", "-C", "--abbrev=39", commit, "--", name).splitlines()
     old = [line.split(" ", 1)[0].lstrip("^")[:39] in known for line in blame]
-    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    spans = [(node.lineno, node.end_lineno or node.lineno) for node in functions]
-    spans = [span for span in spans if not any(a <= span[0] and span[1] <= b and (a, b) != span for a, b in spans)]
-    return sum(end - begin + 1 for begin, end in spans if not any(old[begin - 1 : end]))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    spans = [(n.lineno, n.end_lineno or n.lineno) for n in ast.walk(ast.parse(source)) if isinstance(n, kinds)]
+    outer = [span for span in spans if not any(a <= span[0] and span[1] <= b and (a, b) != span for a, b in spans)]
+    return sum(old), sum(end - begin + 1 for begin, end in outer if not any(old[begin - 1 : end]))
+
+
+def _print_table(columns: Sequence[str], rows: Iterable[str], counts: Sequence[Counter[str]]) -> None:
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    for row in rows:
+        print(f"| {row} | {' | '.join(f'{count[row]:,}' for count in counts)} |")
+    print(f"| all | {' | '.join(f'{sum(count[row] for row in rows):,}' for count in counts)} |\n")
 
 
 def main(commit: str = "HEAD") -> None:
     known = frozenset(line[:39] for line in _git("rev-list", REVIEW).split())
-    then, now, fresh = Counter[str](), Counter[str](), Counter[str]()
+    then, now, unchanged, fresh = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for name, source in _files(REVIEW).items():
         then[_row(name)] += source.count("\n")
     for name, source in _files(commit).items():
         row = _row(name)
         now[row] += source.count("\n")
-        if row in ROWS["kept"] and name.endswith(".py"):
-            fresh[row] += _fresh_lines(commit, name, source, known)
-    print("| capability | lines then | lines now | of them in functions without a line from then |\n|---|---|---|---|")
-    for row in ROWS["kept"]:
-        print(f"| {row} | {then[row]:,} | {now[row]:,} | {fresh[row]:,} |")
-    sums = [sum(each[row] for row in ROWS["kept"]) for each in (then, now, fresh)]
-    print(f"| **all** | **{sums[0]:,}** | **{sums[1]:,}** | **{sums[2]:,}** |\n\n| capability since then | lines now |\n|---|---|")
-    for row in ROWS["later"]:
-        assert not then[row], f"{row}: was there at {REVIEW}"
-        print(f"| {row} | {now[row]:,} |")
-    print(f"| **all** | **{sum(now[row] for row in ROWS['later']):,}** |")
+        if row in ROWS["kept"]:
+            same, others = _origins(commit, name, source, known)
+            unchanged[row] += same
+            fresh[row] += others
+    assert then.keys() <= ROWS["kept"].keys(), then.keys() - ROWS["kept"].keys()
+    columns = ("capability", "lines then", "lines now", "as they stood then", "in functions with none of those")
+    _print_table(columns, ROWS["kept"], (then, now, unchanged, fresh))
+    _print_table(("capability since then", "lines now"), ROWS["later"], (now,))
 
 
 if __name__ == "__main__":

@@ -14,23 +14,14 @@ from gateway.audit.language.automaton import Regex, walk
 from gateway.audit.language.preprocess import edits
 from gateway.audit.query.model import Query, compile
 from gateway.audit.searches.sample import Estimate, Sample
-
-
-def distance(one: str, other: str) -> int:
-    """Levenshtein's, by the table."""
-    row = list(range(len(other) + 1))
-    for at, char in enumerate(one, start=1):
-        before, row = row, [at]
-        for place, against in enumerate(other, start=1):
-            row.append(min(before[place] + 1, row[-1] + 1, before[place - 1] + (char != against)))
-    return row[-1]
+from tests.support.languages import levenshtein
 
 
 def test_what_is_near() -> None:
     words = ["", "a", "b", "ab", "ba", "abc", "acb", "abcd", "xbc", "bc", "aabc", "abcc", "art", "mart", "math"]
     for one in words:
         for other in words:
-            assert planted.near(one, other) == (distance(one, other) <= 1), (one, other)
+            assert planted.near(one, other) == (levenshtein(one, other) <= 1), (one, other)
 
 
 def test_the_planted_law_is_exact() -> None:

@@ -8,18 +8,11 @@ from collections.abc import Iterator
 
 from tests.faults.client import Client, Seen, body_of, head_of, request_of
 from tests.faults.fault import Act, Counts, Fault, Trial, answered, cancelled, total
-from tests.faults.speech import Speech
-from tests.support.upstream import END, Call, chunk, completion, delta, event, plain, stream_head
+from tests.faults.speech import Speech, whole_answer
+from tests.support.upstream import END, Call, chunk, delta, event, stream_head
 
 _LEAVING = ("close", "reset")
 _LEFT: Counts = {"status 400": 1, "failed: client_left": 1}  # before the body was there
-
-
-async def _whole(call: Call, speech: Speech) -> None:
-    if call.body["stream"]:
-        await call.send(stream_head() + speech.begun + speech.rest + END)
-    else:
-        await call.send(plain(completion(speech.text)))
 
 
 async def _begins(call: Call, speech: Speech) -> None:
@@ -114,7 +107,7 @@ async def _reads_slowly(trial: Trial) -> None:
 
 
 async def _pipelines(trial: Trial) -> None:
-    trial.world.stage.scene = _whole
+    trial.world.stage.scene = whole_answer
     client = await trial.world.connect()
     streams = [trial.rng.random() < 0.5 for _ in range(4)]
     await client.send(b"".join(request_of("any", stream=stream) for stream in streams))
@@ -172,7 +165,7 @@ def _slow(what: str, clients: int, ends: str) -> Act:
 
     async def act(trial: Trial) -> None:
         slow = [asyncio.create_task(one(trial)) for _ in range(clients)]
-        trial.world.stage.scene = _whole
+        trial.world.stage.scene = whole_answer
         trial.expect("meanwhile", (await trial.world.ask(trial)).summary, "200")
         for answer in await asyncio.gather(*slow):
             trial.got(answer)
@@ -186,7 +179,7 @@ async def _many_connect(trial: Trial) -> None:
     clients = await asyncio.gather(*(trial.world.connect() for _ in range(300)))
     for client in clients[::2]:
         await client.send(b"POST /v1/chat/completions HTTP/1.1\r\nX-A: " + b"a" * trial.rng.randrange(2000))
-    trial.world.stage.scene = _whole
+    trial.world.stage.scene = whole_answer
     trial.expect("meanwhile", (await trial.world.ask(trial)).summary, "200")
     for client in clients:
         client.leave(trial.rng.choice(_LEAVING))

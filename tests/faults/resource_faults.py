@@ -13,18 +13,11 @@ from pathlib import Path
 from tests.faults.client import request_of
 from tests.faults.fault import Fault, Trial, answered, total
 from tests.faults.process_faults import workers_of
-from tests.faults.speech import Speech
+from tests.faults.speech import Speech, whole_answer
 from tests.faults.world import difference
-from tests.support.upstream import END, Call, completion, plain, stream_head
+from tests.support.upstream import Call, completion, plain
 
 CLIENTS = 20
-
-
-async def _whole(call: Call, speech: Speech) -> None:
-    if call.body["stream"]:
-        await call.send(stream_head() + speech.begun + speech.rest + END)
-    else:
-        await call.send(plain(completion(speech.text)))
 
 
 class _Limited:
@@ -48,7 +41,7 @@ def _no_descriptors(pid: int) -> _Limited:
 
 
 async def _none_for_an_upstream(trial: Trial) -> None:
-    trial.world.stage.scene = _whole
+    trial.world.stage.scene = whole_answer
     await trial.world.gauges()  # the probe of the upstreams is not due within the next seconds
     # They take what was free below the highest descriptor.
     clients = [await trial.world.connect() for _ in range(CLIENTS)]
@@ -63,7 +56,7 @@ async def _none_for_an_upstream(trial: Trial) -> None:
 
 
 async def _none_for_clients(trial: Trial) -> None:
-    trial.world.stage.scene = _whole
+    trial.world.stage.scene = whole_answer
     fillers = [await trial.world.connect() for _ in range(CLIENTS)]
     await asyncio.sleep(0.2)
     with _no_descriptors(trial.world.served.process.pid):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
 
-from tests.support.upstream import DONE, chunk, delta, event
+from tests.support.upstream import DONE, END, Call, chunk, completion, delta, event, plain, stream_head
 
 LENGTH = 10  # characters of a forbidden word
 TAIL = 6  # of them at the end of an answer are held to be the word: 60 %
@@ -116,3 +116,11 @@ def leaks(text: str, word: str) -> int:
     """How often the word is in a text, or so much of its beginning that it counts as the word."""
     bare = re.sub(f"[{INVISIBLE}]", "", seen(text))
     return bare.count(word.casefold()[:TAIL])
+
+
+async def whole_answer(call: Call, speech: Speech) -> None:
+    """A scene: an upstream that answers as it is asked to."""
+    if call.body["stream"]:
+        await call.send(stream_head() + speech.begun + speech.rest + END)
+    else:
+        await call.send(plain(completion(speech.text)))

@@ -12,9 +12,8 @@ import redis
 from tests.faults.client import request_of
 from tests.faults.fault import Act, Counts, Fault, Trial, answered, total
 from tests.faults.process_faults import under_load
-from tests.faults.speech import Speech
+from tests.faults.speech import whole_answer
 from tests.support.redis_servers import RedisServer
-from tests.support.upstream import END, Call, completion, plain, stream_head
 
 REQUESTS = 10
 DISK = "disk"  # a file in the gateway's folder: so many seconds every call takes; if it is empty, none returns
@@ -34,13 +33,6 @@ def slow(call):
     return slowed
 os.write, os.fsync = slow(write), slow(sync)
 """
-
-
-async def _whole(call: Call, speech: Speech) -> None:
-    if call.body["stream"]:
-        await call.send(stream_head() + speech.begun + speech.rest + END)
-    else:
-        await call.send(plain(completion(speech.text)))
 
 
 def journal_of(trial: Trial) -> Path:
@@ -75,7 +67,7 @@ def _room(trial: Trial, limit: int) -> None:
 
 
 async def _ask(trial: Trial, *gets: str) -> None:
-    trial.world.stage.scene = _whole
+    trial.world.stage.scene = whole_answer
     for number, wanted in enumerate(gets):
         answer = await trial.world.ask(trial, stream=bool(number % 2))
         trial.expect("answer", answer.summary, wanted)
@@ -133,7 +125,7 @@ async def _hangs_and_required(trial: Trial) -> None:
 
 async def _slow_and_required(trial: Trial) -> None:
     disk = trial.world.folder / DISK
-    trial.world.stage.scene = _whole
+    trial.world.stage.scene = whole_answer
     _write_at_once(disk, "0.2")
     for stream in (False, True) * 2:
         before = _lines_in(journal_of(trial), b"match")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gateway.policy.model import Action, Overflow, Policy
+from gateway.policy.model import Policy
 from gateway.wire.dialect import Dialect
 from gateway.wire.messages import MESSAGES
 from gateway.wire.responses import RESPONSES
@@ -18,7 +17,7 @@ from tests.support import message_streams, response_streams
 from tests.support.event_client import anthropic_message, openai_response, plain, play, script
 from tests.support.examples import examples
 from tests.support.oracle import Oracle
-from tests.support.random_policies import ALPHABETS, policies
+from tests.support.random_policies import ALPHABETS, blocks, cut, policies
 
 
 def slow(dialect: Dialect) -> Dialect:
@@ -29,15 +28,6 @@ def slow(dialect: Dialect) -> Dialect:
 
 SLOW_RESPONSES, SLOW_MESSAGES = slow(RESPONSES), slow(MESSAGES)
 Drawn = tuple[Policy, list[tuple[int, list[str]]], bool, list[int]]
-
-
-def cut(text: str, cuts: list[int]) -> list[str]:
-    edges = [0, *sorted(at for at in cuts if at < len(text)), len(text)]
-    return [text[a:b] for a, b in pairwise(edges)]
-
-
-def blocks(policy: Policy) -> bool:
-    return policy.on_overflow is Overflow.BLOCK or any(rule.action is Action.BLOCK for rule in policy.rules)
 
 
 @st.composite
@@ -58,11 +48,6 @@ def answers(draw: st.DrawFn, kinds: int) -> Drawn:
 def said(kind: int, pieces: list[str]) -> str:
     text = "".join(pieces)
     return str(json.loads(text)["zq"]) if kind == 0 else text
-
-
-def reads(data: bytes, cuts: list[int]) -> list[bytes]:
-    edges = [0, *sorted(at for at in cuts if at < len(data)), len(data)]
-    return [data[a:b] for a, b in pairwise(edges)]
 
 
 _ITEMS = (
@@ -94,7 +79,7 @@ def test_responses(drawn: Drawn) -> None:
             each |= {"id": "q" * (number + 1), "call_id": "z" * (number + 1)}
     expected = [Oracle(policy).whole(said(kind, pieces))[0] for kind, pieces in items]
     data = script(response_streams.events(*made, interleaved=interleaved))
-    client = play(policy, RESPONSES, *reads(data, cuts))
+    client = play(policy, RESPONSES, *cut(data, cuts))
     assert client.events == play(policy, SLOW_RESPONSES, data).events
     last = openai_response(client)
     assert [text_of(item) for item in last["output"]] == expected
@@ -119,7 +104,7 @@ def test_messages(drawn: Drawn) -> None:
         assume(not interleaved)
         assume(not any(Oracle(policy).history(text)[0] for text in ("".join(texts_said), *texts_said)))
     data = script(message_streams.events(*made, interleaved=interleaved))
-    client = play(policy, MESSAGES, *reads(data, cuts))
+    client = play(policy, MESSAGES, *cut(data, cuts))
     assert client.events == play(policy, SLOW_MESSAGES, data).events
     message = anthropic_message(client)
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from gateway.wire.chunks import ChunkAssembler
+from gateway.wire.dialect import AnswerEncoder
+from gateway.wire.sse import Decoder
 
 Json = dict[str, Any]
 HEAD = {"id": "chatcmpl-7", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": "served"}
@@ -76,3 +80,18 @@ def _after(deltas: list[Json], number: int) -> int:
         at + 1 for at, delta in enumerate(deltas) for call in delta.get("tool_calls", ()) if call["index"] == number
     ]
     return max(places, default=0)
+
+
+def encoded(encoder: AnswerEncoder, chunks: list[Json]) -> bytes:
+    return b"".join([*(encoder.events(copy.deepcopy(each)) for each in chunks), encoder.end()])
+
+
+def typed_events(data: bytes, schema: TypeAdapter[Any]) -> list[Json]:
+    """The events, each checked against the official schema and with the type of its `event:` line."""
+    found = []
+    for event in Decoder(1 << 20).feed(data):
+        shown = json.loads(event.data)
+        assert event.event == shown["type"]
+        schema.validate_python(shown)
+        found.append(shown)
+    return found

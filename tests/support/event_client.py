@@ -15,13 +15,12 @@ from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import ResponseStreamEvent
 
 from gateway.guard.answer import PlainAnswer, StreamAnswer
-from gateway.guard.commands import CloseUpstream, Command, RecordFact, SendBytes
 from gateway.guard.open import open_guard
-from gateway.observe.facts import Fact, TextScanned
+from gateway.observe.facts import TextScanned
 from gateway.policy.model import Mode, Policy
 from gateway.wire.dialect import Dialect
 from tests.support.compiled import compiled
-from tests.support.guard_client import MAX_EVENT, MAX_WHOLE, balanced
+from tests.support.guard_client import MAX_EVENT, MAX_WHOLE, Commanded, balanced
 
 Event = dict[str, Any]
 
@@ -30,23 +29,12 @@ def script(events: Iterable[Event]) -> bytes:
     return b"".join(f"event: {event.get('type')}\ndata: {json.dumps(event)}\n\n".encode() for event in events)
 
 
-class Received:
+class Received(Commanded):
     """What a client has got."""
 
     def __init__(self) -> None:
-        self.raw = b""
+        super().__init__()
         self.events: list[Event] = []
-        self.facts: list[Fact] = []
-        self.stopped = False
-
-    def take(self, commands: Iterable[Command]) -> None:
-        for command in commands:
-            if isinstance(command, SendBytes):
-                self._read(command.data)
-            elif isinstance(command, CloseUpstream):
-                self.stopped = True
-            elif isinstance(command, RecordFact):
-                self.facts.append(command.fact)
 
     def _read(self, data: bytes) -> None:
         assert data.endswith(b"\n\n") and not self.stopped

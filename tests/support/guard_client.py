@@ -7,6 +7,7 @@ field is called, files list items under their `index`, and keeps the raw bytes f
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -96,19 +97,13 @@ def append_item(items: list[Any], item: Any, position: int) -> None:
         items[index] = item
 
 
-class Client:
-    """What a client has read so far of a stream."""
+class Commanded(ABC):
+    """What the guard's commands come to: bytes that are read, facts, and whether the upstream was closed."""
 
     def __init__(self) -> None:
         self.raw = b""
-        self.events: list[Any] = []
-        self.messages: dict[int, dict[str, Any]] = {}
-        self.finish: dict[int, str] = {}
-        self.errors: list[Any] = []
-        self.usage: Any = None
-        self.done = False
-        self.stopped = False
         self.facts: list[Fact] = []
+        self.stopped = False
 
     def take(self, commands: Iterable[Command]) -> None:
         for command in commands:
@@ -118,6 +113,22 @@ class Client:
                 self.stopped = True
             elif isinstance(command, RecordFact):
                 self.facts.append(command.fact)
+
+    @abstractmethod
+    def _read(self, data: bytes) -> None: ...
+
+
+class Client(Commanded):
+    """What a client has read so far of a stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Any] = []
+        self.messages: dict[int, dict[str, Any]] = {}
+        self.finish: dict[int, str] = {}
+        self.errors: list[Any] = []
+        self.usage: Any = None
+        self.done = False
 
     def _read(self, data: bytes) -> None:
         assert data.endswith(b"\n\n"), "the guard sends whole events"

@@ -15,6 +15,16 @@ from gateway.automata.charset import CharSet
 Words = frozenset[str]
 
 
+def levenshtein(one: str, other: str) -> int:
+    """Levenshtein's, by the textbook."""
+    row = list(range(len(other) + 1))
+    for at, char in enumerate(one, start=1):
+        before, row = row, [at]
+        for to, wanted in enumerate(other, start=1):
+            row.append(min(before[to] + 1, row[-1] + 1, before[to - 1] + (char != wanted)))
+    return row[-1]
+
+
 def language(words: Iterable[str]) -> Dfa:
     """The automaton of some texts, by way of an alternation."""
     return Regex("|".join("".join(f"\\U{ord(char):08x}" for char in word) for word in sorted(words)))

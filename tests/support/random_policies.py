@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
+from typing import AnyStr
 
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from gateway.censor.stream import Censor
 from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import DISGUISES, Action, Channel, Direction, Fold, Mode, Overflow, Policy, Rule
 from tests.support.compiled import compiled
+from tests.support.oracle import Oracle
 
 ALPHABETS = [
     "ab",
@@ -99,6 +101,36 @@ def blocks(policy: Policy) -> bool:
     return policy.on_overflow is Overflow.BLOCK or any(rule.action is Action.BLOCK for rule in policy.rules)
 
 
-def cut(data: bytes, cuts: list[int]) -> list[bytes]:
+def cut(data: AnyStr, cuts: list[int]) -> list[AnyStr]:
     edges = [0, *sorted(at for at in cuts if at < len(data)), len(data)]
     return [data[a:b] for a, b in pairwise(edges)]
+
+
+def assert_equal_to_the_oracle(case: Case, cuts: list[int]) -> None:
+    """Output, report and verdict, whole, character by character and cut."""
+    policy, text, unseen = case
+    expected, matches, blocked = Oracle(policy, unseen).whole(text)
+    edges = [0, *sorted(at for at in cuts if at <= len(text)), len(text)]
+    for chunks in ([text], list(text), [text[a:b] for a, b in pairwise(edges)]):
+        out, censor = run(policy, chunks, unseen)
+        assert out == expected
+        assert report(censor) == sorted(matches)
+        assert (censor.blocked is not None) == blocked
+        assert censor.scanned == len(out) - censor.inserted + censor.replaced + censor.withheld
+
+
+def assert_nothing_more_is_held(case: Case) -> None:
+    """After every character, all has been released that no rule could want."""
+    policy, text, unseen = case
+    oracle, censor, out = Oracle(policy, unseen), censor_for(policy, unseen), ""
+    for read in range(1, len(text) + 1):
+        out += censor.feed(text[read - 1])
+        assert out == oracle.released(text[:read])
+
+
+def assert_the_same_in_two(case: Case) -> None:
+    policy, text, unseen = case
+    expected, _ = run(policy, [text], unseen)
+    for at in range(len(text) + 1):
+        out, _ = run(policy, [text[:at], text[at:]], unseen)
+        assert out == expected

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -15,9 +14,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter
 
 from gateway.wire.dialect import UntranslatableAnswer
-from gateway.wire.sse import Decoder
 from gateway.wire.translation.messages_answer import MessagesEncoder
-from tests.support.chat_streams import assembled, chunk, function, streams, usage_chunk
+from tests.support.chat_streams import assembled, chunk, encoded, function, streams, typed_events, usage_chunk
 from tests.support.examples import examples
 from tests.support.replaying import Replay, replaying
 
@@ -29,19 +27,11 @@ EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 
 
 def written(chunks: list[Json], body: Json = BODY) -> bytes:
-    encoder = MessagesEncoder(body)
-    return b"".join([*(encoder.events(copy.deepcopy(each)) for each in chunks), encoder.end()])
+    return encoded(MessagesEncoder(body), chunks)
 
 
 def events_of(data: bytes) -> list[Json]:
-    """The events, each checked against the official schema and with the type of its `event:` line."""
-    found = []
-    for event in Decoder(1 << 20).feed(data):
-        shown = json.loads(event.data)
-        assert event.event == shown["type"]
-        EVENT.validate_python(shown)
-        found.append(shown)
-    return found
+    return typed_events(data, EVENT)
 
 
 def whole(chunks: list[Json], body: Json = BODY) -> Json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,9 +13,8 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
 from gateway.wire.dialect import UntranslatableAnswer
-from gateway.wire.sse import Decoder
 from gateway.wire.translation.responses_answer import ResponsesEncoder
-from tests.support.chat_streams import HEAD, assembled, chunk, function, streams, usage_chunk
+from tests.support.chat_streams import HEAD, assembled, chunk, encoded, function, streams, typed_events, usage_chunk
 from tests.support.examples import examples
 from tests.support.replaying import Replay, replaying
 
@@ -34,19 +32,11 @@ EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 
 def written(chunks: list[Json], body: Json = BODY) -> bytes:
-    encoder = ResponsesEncoder(body)
-    return b"".join([*(encoder.events(copy.deepcopy(each)) for each in chunks), encoder.end()])
+    return encoded(ResponsesEncoder(body), chunks)
 
 
 def events_of(data: bytes) -> list[Json]:
-    """The events, each checked against the official schema and with the type of its `event:` line."""
-    found = []
-    for event in Decoder(1 << 20).feed(data):
-        shown = json.loads(event.data)
-        assert event.event == shown["type"]
-        EVENT.validate_python(shown)
-        found.append(shown)
-    return found
+    return typed_events(data, EVENT)
 
 
 def types_of(data: bytes) -> list[str]:
