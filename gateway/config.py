@@ -30,9 +30,9 @@ __all__ = ["CHECKS", "ConfigError", "load", "parse", "warnings"]
 
 
 def _read_constraint(constrain: Constrain) -> None:
-    from gateway.decode.constraints import read_constraint  # needs llguidance: only where there is a constraint
+    from gateway.decode.constraints import compiled  # needs llguidance: only where there is a constraint
 
-    read_constraint(constrain)
+    compiled(constrain)
 
 
 # The loader reads each pattern once, its lint once more.

@@ -63,7 +63,7 @@ _FLAGGED = "of the flags behind a regular expression, i and s are supported"
 
 
 def structured_outputs(constrain: Constrain) -> dict[str, Any]:
-    """The `structured_outputs` of a request to vLLM. Raises `BadPattern` as `read_constraint` does."""
+    """The `structured_outputs` of a request to vLLM. Raises `BadPattern` as `compiled` does."""
     written = _written(constrain.language, constrain.texts)
     match constrain.language:
         case Language.REGEX:
@@ -116,14 +116,8 @@ def _refuse_large(ranges: int) -> None:
         raise BadPattern(_TOO_LARGE.format(ranges, MAX_RANGES), None)
 
 
-def read_constraint(constrain: Constrain) -> None:
-    """Raises `BadPattern` for a language that no engine can hold a model to, or that has no text; for one of JSON or a
-    grammar also where llguidance is not installed."""
-    compiled(constrain)
-
-
 def describe(constrain: Constrain) -> str:
-    """The constraint in one line. Raises as `read_constraint` does."""
+    """The constraint in one line. Raises as `compiled` does."""
     compiled(constrain)
     lengths = list(map(len, constrain.texts))
     if constrain.language is Language.CHOICE:
@@ -198,7 +192,8 @@ class ConstraintAcceptor:
 
 
 def compiled(constrain: Constrain) -> CompiledLanguage:
-    """Its language, compiled once. Raises `BadPattern` as `read_constraint` does."""
+    """Its language, compiled once. Raises `BadPattern` for a language that no engine
+    can hold a model to, or that has no text; for one of JSON or a grammar also where llguidance is not installed."""
     return _compiled(constrain.language, constrain.texts)
 
 

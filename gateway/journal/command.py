@@ -21,12 +21,11 @@ from gateway.exits import BROKEN, DONE, USAGE
 from gateway.journal.chain import HEAD_SIZE, Link, head_path, read_head, signing_key
 from gateway.journal.entries import Line, encode_line, text_hmac
 from gateway.journal.files import index_path, journal_files, owner_of
-from gateway.journal.index import search, update
+from gateway.journal.index import ROUNDS, search, update
 from gateway.journal.verify import Broken, Verified, Why, verify
 from gateway.policy.model import DEFAULT_FOLD, Config, Journal
 
 MOST_LINES = 1_000_000
-ROUNDS = 5  # listings of files that are being closed and deleted meanwhile
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 

@@ -43,7 +43,7 @@ class _Lease:
 
 
 class RedisLimiter:
-    """Exact over all gateways with the same Redis, prefix and key names. `timeout` bounds every call, in seconds.
+    """Exact over all gateways with the same Redis and key names. `timeout` bounds every call, in seconds.
 
     An open stream is a lease of `lease` seconds that one task renews for the whole process, so that the streams of a
     gateway that dies are given back. While Redis cannot be reached or is slow, this process decides alone, from all
@@ -53,10 +53,9 @@ class RedisLimiter:
     Raises `ValueError` where `url` is no Redis URL, without quoting it: it may hold a password. Does not connect.
     """
 
-    def __init__(self, url: str, prefix: str = "portcullis", timeout: float = 1.0, *, lease: float = 60.0) -> None:
+    def __init__(self, url: str, *, timeout: float = 1.0, lease: float = 60.0) -> None:
         self.failures = 0
         self.last_failure = ""
-        self._prefix = prefix
         self._timeout = timeout
         self._lease_time = lease
         self._own = MemoryLimiter()
@@ -131,7 +130,7 @@ class RedisLimiter:
         if not self._may_call():
             self.failures += 1
             return None
-        keys = [f"{self._prefix}:{name}:buckets", f"{self._prefix}:{name}:streams"]
+        keys = [f"portcullis:{name}:buckets", f"portcullis:{name}:streams"]
         try:
             async with asyncio.timeout(self._timeout):
                 reply = await script(keys=keys, args=arguments)

@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gateway.decode import acceptors as readers
-from gateway.decode.constraints import ConstraintAcceptor, compiled, describe, read_constraint, structured_outputs
+from gateway.decode.constraints import ConstraintAcceptor, compiled, describe, structured_outputs
 from gateway.policy.checks import BadPattern
 from gateway.policy.model import Conflict, Constrain, Language, Violation
 from tests.support.examples import examples
@@ -287,7 +287,7 @@ REFUSED: list[tuple[Constrain, str, int | None]] = [
 @pytest.mark.parametrize(("constrain", "reason", "position"), REFUSED)
 def test_refused(constrain: Constrain, reason: str, position: int | None) -> None:
     with pytest.raises(BadPattern) as refused:
-        read_constraint(constrain)
+        compiled(constrain)
     assert reason in refused.value.reason
     assert refused.value.position == position
     assert SECRET not in str(refused.value) and SECRET not in repr(refused.value)
@@ -297,7 +297,7 @@ def test_refused(constrain: Constrain, reason: str, position: int | None) -> Non
 @pytest.mark.parametrize(("pattern", "reason"), table(ROOT / "docs" / "constraints.md", "refused constraints"))
 def test_what_the_documentation_refuses(pattern: str, reason: str) -> None:
     with pytest.raises(BadPattern) as refused:
-        read_constraint(regex(pattern))
+        compiled(regex(pattern))
     assert refused.value.reason == reason
 
 
@@ -315,7 +315,7 @@ def test_what_the_documentation_refuses(pattern: str, reason: str) -> None:
     ],
 )
 def test_patterns_of_practice_are_taken(pattern: str) -> None:
-    read_constraint(regex(pattern))
+    compiled(regex(pattern))
 
 
 def test_many_options() -> None:
@@ -333,17 +333,17 @@ class Absent:
             raise ImportError(name)
 
 sys.meta_path.insert(0, Absent())
-from gateway.decode.constraints import ConstraintAcceptor, compiled, read_constraint
+from gateway.decode.constraints import ConstraintAcceptor, compiled
 from gateway.policy.checks import BadPattern
 from gateway.policy.model import Constrain, Language
 
 for language, text in ((Language.REGEX, "[a-z]+"), (Language.CHOICE, "yes")):
     constrain = Constrain(language=language, texts=(text,))
-    read_constraint(constrain)
+    compiled(constrain)
     assert ConstraintAcceptor(compiled(constrain)).feed("yes.") == 3
 for language, text in ((Language.JSON_SCHEMA, "{}"), (Language.GRAMMAR, 'start: "a"')):
     try:
-        read_constraint(Constrain(language=language, texts=(text,)))
+        compiled(Constrain(language=language, texts=(text,)))
     except BadPattern as refused:
         print(refused.reason)
 """

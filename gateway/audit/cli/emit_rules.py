@@ -24,17 +24,15 @@ _HEAD = """\
 """
 
 
-def rules_of(
-    found: Iterable[str], *, action: Action = Action.REDACT, masked: bool = False, name: str = "audit"
-) -> tuple[Rule, ...]:
-    """A rule for each string that is needed, the shortest first; `name`-1, `name`-2 and so on are their ids.
+def rules_of(found: Iterable[str], *, action: Action = Action.REDACT, masked: bool = False) -> tuple[Rule, ...]:
+    """A rule for each string that is needed, the shortest first; their ids are audit-1, audit-2 and so on.
 
     Space around a string is left out, since it need not be said. Strings of which a lens leaves nothing have no rule.
     `masked`: a model of one's own is not to say them at all.
     """
     decode = Decode.MASK if masked else None
     return tuple(
-        Rule(id=f"{name}-{number}", words=_parts(word), action=action, decode=decode)
+        Rule(id=f"audit-{number}", words=_parts(word), action=action, decode=decode)
         for number, word in enumerate(_needed(found), start=1)
     )
 

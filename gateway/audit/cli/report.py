@@ -53,18 +53,14 @@ def page(
 
 def shown(text: str) -> str:
     """Text for a page: escaped, and what has no visible form written out as in a program."""
-    return "".join(_piece(char) for char in text)
+    return "".join(
+        _named(char) if char.isprintable() else f'<span class="unseen">{_named(char)}</span>' for char in text
+    )
 
 
 def _named(text: str) -> str:
     """The same for places where no element is allowed."""
     return "".join(html.escape(char if char.isprintable() else ascii(char)[1:-1]) for char in text)
-
-
-def _piece(char: str) -> str:
-    if char.isprintable():
-        return html.escape(char)
-    return f'<span class="unseen">{html.escape(ascii(char)[1:-1])}</span>'
 
 
 # -- the parts of the page ---------------------------------------------------------------------------------------------

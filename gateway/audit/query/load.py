@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path, PurePath
 
 from gateway.audit.language.preprocess import MAX_WORD, PRINTABLE_ASCII
@@ -88,10 +89,6 @@ def _model(value: Value, folder: PurePath) -> LocalModel | ServedModel:
     if kind == "hf":
         return LocalModel(_path(value.section(("hf",))["hf"], folder))
     return SERVED.read(value, tokenizer=lambda path: _path(path, folder))
-
-
-def _read_url(value: Value) -> str:
-    return read_http_url(value, "http://127.0.0.1:8000/v1", "keys belong under api_key")
 
 
 def _path(value: Value, folder: PurePath) -> str:
@@ -175,6 +172,7 @@ def _read_with(read: Callable[[Value], object]) -> Form:
     return Form("", {}, read)
 
 
+_read_url = partial(read_http_url, example="http://127.0.0.1:8000/v1", secrets="keys belong under api_key")
 NUMBER = integer(1, MAX_NUMBER)
 SERVED = KeyTable(
     "model",

@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import sys
+from functools import partial
 
 import uvloop
 
@@ -50,6 +51,7 @@ class ServingWorker:
         self._handover_ended = asyncio.Event()
         self._at_once = asyncio.Event()
         self._writer = writer
+        self._on_lost = partial(self._send, Signal.CONNECTION_CLOSED)
 
     async def run(self, reader: asyncio.StreamReader) -> bool:
         """Serve until drained, or until the supervisor is gone; returns whether every answer came to its end."""
@@ -138,9 +140,6 @@ class ServingWorker:
     def _resume(self) -> None:
         if not self._handover_ended.is_set():
             asyncio.get_running_loop().add_reader(self._connections.fileno(), self._receive)
-
-    def _on_lost(self) -> None:
-        self._send(Signal.CONNECTION_CLOSED)
 
     def _send(self, message: Message) -> None:
         with contextlib.suppress(OSError, RuntimeError):
