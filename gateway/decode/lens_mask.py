@@ -78,7 +78,7 @@ class LensMask:
         self._trie = Trie(self._sorted, b"\1" * count, bytes(count), self._in_words if self._edged else None)
         self._ending = cache(self._ending_at)
         self._rests_after = cache(self._rests_behind)
-        self._headed = lru_cache(MAX_HEADED)(self._headed_in)
+        self._headed = lru_cache(MAX_HEADED)(lambda *state: np.fromiter(self._try_headed(*state), np.int64))
         self._inside, self._first = self._words_in_tokens()
 
     # -- the automaton -------------------------------------------------------------------------------------------------
@@ -188,9 +188,6 @@ class LensMask:
             # Whatever the text is, these bytes break it off. A word that waits finds its edge in that.
             state = LensState(ROOT, False, state.pending, b"")
         return self._headed(state, last)
-
-    def _headed_in(self, state: LensState, last: bool) -> Ids:
-        return np.array(list(self._try_headed(state, last)), dtype=np.int64)
 
     def _try_headed(self, state: LensState, last: bool) -> Iterator[int]:
         for head, tokens in self.vocabulary.headed.items():
