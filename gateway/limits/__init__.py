@@ -1,7 +1,7 @@
 """Limits for each client key: requests a minute, tokens a minute, streams at the same time.
 
-    usage       token buckets, a key's buckets and streams, and the decision about a request, pure
-    decision    the decision, its headers, and the protocol of limiters
+    decision    token buckets, a key's buckets and streams, the decision about a request and its headers, pure; and the
+                protocol of limiters
     memory      limits of one process
     shared      of the worker processes of one gateway, in a directory
     redis       of several gateways, in Redis

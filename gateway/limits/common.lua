@@ -1,4 +1,4 @@
--- In front of each script. The arithmetic is that of `gateway.limits.usage`.
+-- In front of each script. The arithmetic is that of `gateway.limits.decision`.
 -- Times are microseconds of Redis' own clock, the one clock that several gateways share. A level is written with 17
 -- digits, as many as a double needs. A key's hash lives longer than its buckets take to fill from the deepest debt; a
 -- missing one means full buckets.

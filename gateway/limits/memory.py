@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from gateway.limits.decision import Decision
-from gateway.limits.usage import UNLIMITED, KeyUsage, decide, is_limited
+from gateway.limits.decision import UNLIMITED, Decision, KeyUsage, decide, is_limited
 from gateway.policy.model import ClientKey
 
 _UNSEEN = KeyUsage()

@@ -13,9 +13,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from gateway.limits.decision import Decision
+from gateway.limits.decision import UNLIMITED, Decision, Remaining, decide, is_limited
 from gateway.limits.memory import MemoryLimiter
-from gateway.limits.usage import UNLIMITED, Remaining, decide, is_limited
 from gateway.policy.model import ClientKey
 from gateway.version import install_hint
 

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from gateway.files import open_private, private_folder
-from gateway.limits.decision import Decision
+from gateway.limits.decision import UNLIMITED, Bucket, Decision, KeyUsage, decide, is_limited
 from gateway.limits.memory import MemoryLimiter
-from gateway.limits.usage import UNLIMITED, Bucket, KeyUsage, decide, is_limited
 from gateway.policy.model import ClientKey
 
 WORKERS = 256

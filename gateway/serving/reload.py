@@ -57,11 +57,8 @@ class Reloader:
     def __init__(
         self, source: ConfigSource, adopt: Callable[[Config], Awaitable[None]], record: Callable[[Reloaded], None]
     ) -> None:
-        self.files = source.files
-        self._seen = source.seen
-        self._load = source.load
-        self._adopt = adopt
-        self._record = record
+        self.files, self._seen, self._load = source.files, source.seen, source.load
+        self._adopt, self._record = adopt, record
         self._lock = asyncio.Lock()
 
     async def has_changed(self) -> bool:

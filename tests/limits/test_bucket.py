@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.limits.usage import FULL, MINUTE, Bucket, drawn, level, seconds_until
+from gateway.limits.decision import FULL, MINUTE, Bucket, drawn, level, seconds_until
 
 LIMITS = st.integers(1, 1_000_000)
 STARTS = st.floats(0, 1e7)

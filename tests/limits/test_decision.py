@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.limits import Decision, Gauge, headers
-from gateway.limits.decision import duration
-from gateway.limits.usage import STREAM_PAUSE, KeyUsage, Remaining, decide
+from gateway.limits.decision import STREAM_PAUSE, KeyUsage, Remaining, decide, duration
 from gateway.policy.model import ClientKey
 
 KEY = ClientKey.of("k", rpm=60, tpm=600, max_streams=2)

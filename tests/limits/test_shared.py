@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gateway.limits import shared
+from gateway.limits.decision import Bucket
 from gateway.limits.shared import SharedLimiter
-from gateway.limits.usage import Bucket
 from gateway.policy.model import ClientKey
 from tests.support.limit_process import KEY, KEY_RPM, NARROW, Process
 

@@ -148,8 +148,7 @@ class _AuditRun:
         plan = self._plan
         if plan.sampling is not None:
             return run_sampling(plan.sampling, self._model, self._lines, interrupts)
-        least = _least(self._options)
-        return self._runner.perform(plan.tasks, self._lines, interrupts, self._saved, least)
+        return self._runner.perform(plan.tasks, self._lines, interrupts, self._saved, _least(self._options))
 
     def _save(self, outcome: Outcome | SamplingOutcome) -> None:
         """Write the checkpoint, and print how the audit ended if it was stopped early."""
@@ -243,11 +242,10 @@ class _AuditRun:
             try:
                 return self._verify_with(outcome, rules, interrupts)
             except AuditStopped as stop:
-                ended = stop.ended
-                return Verification(still=0, ended=ended, summary={"ended": str(ended)})
+                return Verification(ended=stop.ended, summary={"ended": str(stop.ended)})
             except GatewayError as error:
                 summary = {"through": "gateway", "ended": str(Ended.FAILED)}
-                return Verification(still=0, ended=Ended.FAILED, summary=summary, error=error)
+                return Verification(ended=Ended.FAILED, summary=summary, error=error)
             finally:
                 self._lines.meter.clear()
 
@@ -258,14 +256,11 @@ class _AuditRun:
         if self._gateway is None:
             enforced = plan.enforced(rules)
             if not enforced:
-                return Verification(still=0, ended=Ended.FINISHED, summary={"through": "mask", "still": 0, "others": 0})
-            least = _least(self._options)
-            return through_masks(plan, enforced, self._runner, self._lines, interrupts, least)
+                return Verification(summary={"through": "mask", "still": 0, "others": 0})
+            return through_masks(plan, enforced, self._runner, self._lines, interrupts, _least(self._options))
         looked_for = rules if plan.matcher is None else plan.matcher.rules
         if not looked_for or not outcome.found:
-            return Verification(
-                still=0, ended=Ended.FINISHED, summary={"through": "gateway", "still": 0, "questions": 0}
-            )
+            return Verification(summary={"through": "gateway", "still": 0, "questions": 0})
         return through_gateway(
             plan, outcome.found, looked_for, self._gateway, self._gateway_sampling, self._lines, interrupts
         )

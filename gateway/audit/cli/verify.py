@@ -22,9 +22,9 @@ from gateway.policy.model import Rule
 class Verification:
     """`still`: the number of texts that still match a rule. `summary`: for the last line of the output."""
 
-    still: int
-    ended: Ended
     summary: Mapping[str, object]
+    still: int = 0
+    ended: Ended = Ended.FINISHED
     error: Exception | None = None
 
 
