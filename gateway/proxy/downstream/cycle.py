@@ -22,11 +22,13 @@ def _nothing() -> None:
 class RequestCycle(RequestResponseCycle):
     """One request and its response.
 
-    `broken`: the rest of its body does not come. `last`: it is complete and no other response follows on the
-    connection, which the protocol closes. `is_read`: the application reads what has not come yet of the body.
+    `broken`: the rest of its body does not come, `defect`: because of one of ours. `last`: it is complete and no other
+    response follows on the connection, which the protocol closes. `is_read`: the application reads what has not come
+    yet of the body.
     """
 
     broken = False
+    defect: Exception | None = None
     last = False
     _asked_for = False
     ahead = 0  # bytes that it counts for while it waits for its turn
@@ -61,6 +63,11 @@ class RequestCycle(RequestResponseCycle):
     def is_read(self) -> bool:
         return self._asked_for and self.more_body
 
+    def break_off(self, defect: Exception | None) -> None:
+        """The rest of the body does not come; for a defect of ours `receive` raises it."""
+        self.broken, self.defect = True, defect
+        self.message_event.set()
+
     def leave(self) -> None:
         """The client is gone."""
         self.disconnected = True
@@ -69,6 +76,8 @@ class RequestCycle(RequestResponseCycle):
             self.on_leave()
 
     async def receive(self) -> Any:
+        if self.defect is not None:
+            raise self.defect
         if self.broken:
             return {"type": "http.disconnect"}
         if not self._asked_for:

@@ -25,7 +25,7 @@ from gateway.proxy.downstream.framing import fault_of, invalid, target_of
 from gateway.proxy.downstream.reads import Reader
 from gateway.proxy.downstream.repeated import RepeatedHead
 from gateway.proxy.downstream.turns import STARTING, turns_of
-from gateway.proxy.errors import HTTPFailure, client_error
+from gateway.proxy.errors import HTTPFailure, client_error, internal_error
 
 MAX_HEAD = 64 * 1024  # bytes of request line and headers; also of trailers, and of what else is between two body bytes
 MAX_HEADERS = 100  # lines
@@ -62,7 +62,7 @@ class BoundedProtocol(HttpToolsProtocol):
     on_lost: Callable[[], None] | None = None  # called once when the connection is gone
 
     discards = False  # what comes is read and dropped, not parsed
-    cycle: RequestCycle  # the request that came last
+    cycle: RequestCycle  # that came last
     _running: RequestCycle | None = None  # what is being answered
     _in_head = True
     _in_body = False
@@ -160,8 +160,12 @@ class BoundedProtocol(HttpToolsProtocol):
         except httptools.HttpParserUpgrade as offer:
             self._ignore_offer()
             return int(offer.args[0])
-        except httptools.HttpParserError:
-            self._refuse(self._fault or invalid("This is no HTTP/1.1 request."))
+        except httptools.HttpParserError as error:
+            if not isinstance(error, httptools.HttpParserCallbackError) or isinstance(error.__context__, _Stop):
+                self._refuse(self._fault or invalid("This is no HTTP/1.1 request."))
+                return len(data)
+            self.logger.error("A callback of the parser failed", exc_info=error)
+            self._refuse(internal_error(), error)
         return len(data)
 
     def _ignore_offer(self) -> None:
@@ -293,8 +297,9 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
 
-    def _refuse(self, failure: HTTPFailure | None = None) -> None:
-        """Parse nothing more. What is complete is still answered; `failure` is the answer where nothing is."""
+    def _refuse(self, failure: HTTPFailure | None = None, defect: Exception | None = None) -> None:
+        """Parse nothing more. What is complete is still answered; `failure` is the answer where nothing is, `defect`
+        what reading the rest of a body raises."""
         self.discards = True
         self._stop_head_timer()
         self.flow.resume_reading()
@@ -309,8 +314,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cycle = self._waiting[-1] if self._waiting else self._running
         self.cycle.keep_alive = False
         if self.cycle.more_body:
-            self.cycle.broken = True
-            self.cycle.message_event.set()
+            self.cycle.break_off(defect)
 
     def _answer_with(self, failure: HTTPFailure) -> None:
         if self.scope is None or (self.cycle is not None and self.scope is self.cycle.scope):
