@@ -196,7 +196,7 @@ class ChannelCounts:
             unknown_events=self.unknown_events,
             blocked_by=self.blocked_by,
             held=self.held.distribution(),
-            hold=self.hold.distribution(),
+            hold=self.hold.distribution() if any(self.hold.counts) else None,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,20 +28,18 @@ def _cycle(
     method: str = "POST", keep_alive: bool = True, unread: bool = False
 ) -> tuple[RequestCycle, _Wire, list[int]]:
     wire, ended = _Wire(), list[int]()
-    cycle = RequestCycle(
-        None,  # type: ignore[arg-type]
+    protocol: Any = SimpleNamespace(
         scope={"type": "http", "method": method, "http_version": "1.1", "path": "/"},
         transport=wire,
         flow=FlowControl(wire),
         logger=logging.getLogger("test"),
         access_logger=logging.getLogger("test"),
         access_log=False,
-        default_headers=[(b"date", b"now")],
-        message_event=asyncio.Event(),
+        server_state=SimpleNamespace(default_headers=[(b"date", b"now")]),
         expect_100_continue=False,
-        keep_alive=keep_alive,
-        on_response=lambda: ended.append(1),
+        on_response_complete=lambda: ended.append(1),
     )
+    cycle = RequestCycle(protocol, keep_alive=keep_alive)
     cycle.more_body = unread
     return cycle, wire, ended
 

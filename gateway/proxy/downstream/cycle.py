@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +35,20 @@ class RequestCycle(RequestResponseCycle):
     ahead = 0  # bytes that it counts for while it waits for its turn
     on_leave: Callable[[], None] | None = None  # called when the client has left
 
-    def __init__(self, protocol: BoundedProtocol, **parts: Any) -> None:
-        super().__init__(**parts)
+    def __init__(self, protocol: BoundedProtocol, *, keep_alive: bool) -> None:
+        super().__init__(
+            protocol.scope,
+            protocol.transport,
+            protocol.flow,
+            protocol.logger,
+            protocol.access_logger,
+            protocol.access_log,
+            protocol.server_state.default_headers,
+            asyncio.Event(),
+            protocol.expect_100_continue,
+            keep_alive,
+            protocol.on_response_complete,
+        )
         self.protocol = protocol
 
     async def run_asgi(self, app: Any) -> None:
@@ -101,8 +114,8 @@ class RequestCycle(RequestResponseCycle):
             return False
         self.response_started, self.waiting_for_100_continue = True, False
         close = b"" if self.keep_alive and not self.more_body else b"connection: close\r\n"
-        lines = [b"%b: %b\r\n" % pair for pair in (*self.default_headers, *headers)]
-        self.transport.write(b"".join([STATUS_LINE[status], *lines, close, b"\r\n", body]))
+        lines = b"\r\n".join([b": ".join(pair) for pair in (*self.default_headers, *headers)])
+        self.transport.write(b"".join([STATUS_LINE[status], lines, b"\r\n", close, b"\r\n", body]))
         if close:
             self.keep_alive, self.last = True, True
         self.response_complete = True

@@ -140,7 +140,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Handle a complete request as the parser's callbacks do."""
         self._unset_keepalive_if_required()
         self.scope, self.headers, self.expect_100_continue = scope, scope["headers"], False
-        self.cycle = cycle = self._new_cycle(keep_alive=True)
+        self.cycle = cycle = RequestCycle(self, keep_alive=True)
         cycle.body, cycle.more_body = bytearray(body), False
         cycle.message_event.set()
         self._start(cycle)
@@ -226,7 +226,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_head_timer()
         self.scope["method"] = method.decode("ascii")
         self.scope["http_version"] = version
-        self.cycle = self._new_cycle(keep_alive=version != "1.0" and self.parser.should_keep_alive())
+        self.cycle = RequestCycle(self, keep_alive=version != "1.0" and self.parser.should_keep_alive())
         if self._running is None:
             self._start(self.cycle)
         else:
@@ -246,22 +246,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self._ahead_counted = self._ahead
 
     # -- requests in their order ---------------------------------------------------------------------------------------
-
-    def _new_cycle(self, *, keep_alive: bool) -> RequestCycle:
-        return RequestCycle(
-            self,
-            scope=self.scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=self.access_log,
-            default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue,
-            keep_alive=keep_alive,
-            on_response=self.on_response_complete,
-        )
 
     def _start(self, cycle: RequestCycle) -> None:
         if self.transport.is_closing():
@@ -322,7 +306,7 @@ class BoundedProtocol(HttpToolsProtocol):
         for name, value in {"method": "GET", "path": "", "raw_path": b"", "query_string": b""}.items():
             self.scope.setdefault(name, value)  # type: ignore[misc]
         self.scope[REFUSAL] = failure  # type: ignore[literal-required]
-        self.cycle = self._new_cycle(keep_alive=False)
+        self.cycle = RequestCycle(self, keep_alive=False)
         self._start(self.cycle)
 
     # -- the end -------------------------------------------------------------------------------------------------------
