@@ -20,6 +20,14 @@ def _nothing() -> None:
     pass
 
 
+class SmallEvent(asyncio.Event):
+    """One that few wait for: asyncio's own has a deque, which takes 0.7 kB."""
+
+    def __init__(self) -> None:
+        self._waiters = []  # type: ignore[assignment]
+        self._value = False
+
+
 class RequestCycle(RequestResponseCycle):
     """One request and its response.
 
@@ -44,7 +52,7 @@ class RequestCycle(RequestResponseCycle):
             protocol.access_logger,
             protocol.access_log,
             protocol.server_state.default_headers,
-            asyncio.Event(),
+            SmallEvent(),
             protocol.expect_100_continue,
             keep_alive,
             protocol.on_response_complete,
@@ -80,6 +88,12 @@ class RequestCycle(RequestResponseCycle):
         """The rest of the body does not come; for a defect of ours `receive` raises it."""
         self.broken, self.defect = True, defect
         self.message_event.set()
+
+    def release_headers(self) -> None:
+        """Nobody reads them any more; an answer may take long."""
+        headers, self.scope["headers"] = self.scope["headers"], []
+        if self.protocol.headers is headers:
+            self.protocol.headers = []
 
     def leave(self) -> None:
         """The client is gone."""

@@ -83,6 +83,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        del self.pipeline  # `_waiting` takes its place, in a tenth of the memory
         self._turns = turns_of(self.loop)
         self.reader = Reader(self, transport)
         self.flow = self.reader.flow
