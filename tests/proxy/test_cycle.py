@@ -49,6 +49,17 @@ async def _sent(cycle: RequestCycle) -> None:
     await cycle.send({"type": "http.response.body", "body": b"{}", "more_body": False})
 
 
+async def test_headers_that_are_released_stay_where_a_head_is_learnt() -> None:
+    cycle, _, _ = _cycle()
+    headers = cycle.scope["headers"] = cycle.protocol.headers = [(b"host", b"localhost")]
+    cycle.release_headers()
+    assert not cycle.scope["headers"] and not cycle.protocol.headers
+    assert headers == [(b"host", b"localhost")]
+    following = cycle.protocol.headers = [(b"host", b"next")]
+    cycle.release_headers()
+    assert cycle.protocol.headers is following
+
+
 @pytest.mark.parametrize("keep_alive", [True, False])
 @pytest.mark.parametrize("unread", [True, False])
 async def test_it_is_what_send_writes(keep_alive: bool, unread: bool) -> None:
