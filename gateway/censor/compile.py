@@ -107,7 +107,7 @@ class CompiledPolicy:
     `stops` is `compile_stops`. What every request asks of the programs is worked out once: `reads_conversation` is
     whether a rule for answers depends on the request, `costly` the directions whose texts are scanned for more than
     words, `costs` the largest `Program.cost` of a direction, `steers` whether the model's decoding is influenced,
-    `enforces` whether anything is changed."""
+    `enforces` whether anything is changed, `labels` the program for the labels of answers."""
 
     policy: Policy
     programs: dict[tuple[Direction, Channel], Program]
@@ -117,6 +117,7 @@ class CompiledPolicy:
     costs: dict[Direction, int] = field(init=False, compare=False)
     steers: bool = field(init=False, compare=False)
     enforces: bool = field(init=False, compare=False)
+    labels: Program | None = field(init=False, compare=False)
     _scanned: frozenset[Direction] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -133,6 +134,7 @@ class CompiledPolicy:
             ("costs", costs),
             ("steers", self.stops is not None or bool(self.policy.masked)),
             ("enforces", self.policy.mode is Mode.ENFORCE),
+            ("labels", self.program(Direction.OUTPUT, Channel.OTHER)),
             ("_scanned", frozenset(way for way, _ in self.programs)),
         ):
             object.__setattr__(self, name, value)

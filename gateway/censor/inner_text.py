@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -104,6 +103,9 @@ class _Level(NamedTuple):
     closing: tuple[tuple[str, int], ...]
 
 
+_OUTERMOST = _Level(0, 0, ())
+
+
 class Levels:
     """Nesting depth of a replacement, which decides how it is escaped and what completes the texts around it: by offset
     of the outermost text, in order; asked for offsets that never decrease."""
@@ -111,7 +113,7 @@ class Levels:
     __slots__ = ("_levels",)
 
     def __init__(self) -> None:
-        self._levels: deque[_Level] = deque([_Level(0, 0, ())])
+        self._levels = [_OUTERMOST]  # few, so that no deque is worth its 0.7 kB
 
     def __len__(self) -> int:
         return len(self._levels)
@@ -144,7 +146,8 @@ class Levels:
         return "".join(parts)
 
     def _level(self, offset: int) -> _Level:
-        levels = self._levels
-        while len(levels) > 1 and levels[1].begin <= offset:
-            levels.popleft()
+        levels, past = self._levels, 0
+        while past + 1 < len(levels) and levels[past + 1].begin <= offset:
+            past += 1
+        del levels[:past]
         return levels[0]

@@ -8,6 +8,7 @@ from copy import copy
 # Characters: of those that a lens makes vanish, so many may be held within a match besides the `max_hold` that it
 # sees. With four bytes each they are 64 KB a text.
 MAX_UNSEEN = 16_384
+_NO_RUNS: deque[tuple[int, int]] = deque(maxlen=0)  # of most windows: one of its own would take 0.7 kB
 
 
 class Window:
@@ -23,14 +24,14 @@ class Window:
     def __init__(self, max_seen: int, max_unseen: int = MAX_UNSEEN) -> None:
         self._max_seen = max_seen
         self._max_unseen = max_unseen
-        self._runs: deque[tuple[int, int]] = deque()  # original offsets [begin, end)
+        self._runs = _NO_RUNS  # original offsets [begin, end)
         self._unseen = 0  # characters in the runs
         self.start = 0
 
     def fork(self) -> Window:
         """A window that goes on by itself from here."""
         other = copy(self)
-        other._runs = self._runs.copy()
+        other._runs = self._runs.copy() if self._runs else _NO_RUNS
         return other
 
     def advance(self, consumed: int, vanishes: bool) -> int:
@@ -40,6 +41,7 @@ class Window:
             if self._runs and self._runs[-1][1] == consumed - 1:
                 self._runs[-1] = self._runs[-1][0], consumed
             else:
+                self._runs = self._runs or deque()
                 self._runs.append((consumed - 1, consumed))
             self._unseen += 1
         start = before

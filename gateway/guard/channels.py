@@ -26,7 +26,6 @@ MAX_RESTORED = 1 << 20
 MAX_TEXTS = 512  # text fields of one answer, all choices together, and likewise tool calls; a kilobyte or two each
 
 _OTHER = Channel.OTHER
-_LABELS = (Direction.OUTPUT, _OTHER)
 
 
 class InvalidAnswer(Exception):
@@ -131,7 +130,7 @@ class ChannelCounts:
 
     def passes_label(self, text: str) -> bool:
         """`passes` for a label of an answer: most come with every one, so those that pass are remembered."""
-        program = self.compiled.programs.get(_LABELS)
+        program = self.compiled.labels
         if not (program is not None and text in program.passed) and not passes(program, text, remembers=True):
             return False
         self._add_passed(_OTHER, len(text))
@@ -196,7 +195,7 @@ class ChannelCounts:
             unknown_events=self.unknown_events,
             blocked_by=self.blocked_by,
             held=self.held.distribution(),
-            hold=self.hold.distribution(),
+            hold=self.hold.distribution() if any(self.hold.counts) else None,
         )
 
 

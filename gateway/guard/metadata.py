@@ -91,7 +91,10 @@ class Metadata:
             return True
         if self.counts.pseudonyms is not None or not self.counts.passes_label(text):
             return False
-        self._remember(text)
+        if not self._emptied and len(self._clean) < MAX_CLEAN:
+            self._clean.add(text)
+        else:
+            self._remember(text)
         return True
 
     def show(self, text: str) -> str:

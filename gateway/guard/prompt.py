@@ -98,13 +98,13 @@ def apply_request_table(body: Json, compiled: CompiledPolicy, dialect: Dialect =
         raise BadRequest(*refused)
     if not compiled.enforces or not (compiled.programs or compiled.policy.constrain):
         return
-    for field, reason in dialect.refused.items():
+    for field in () if dialect.refused.keys().isdisjoint(body) else dialect.refused:
         if body.get(field) is not None:
-            raise BadRequest(f"`{field}` is not accepted here: {reason}.", field)
+            raise BadRequest(f"`{field}` is not accepted here: {dialect.refused[field]}.", field)
     for field in dialect.text_only if dialect.generates or compiled.scans(Direction.INPUT) else ():
         if isinstance(given := body.get(field), list) and not all(isinstance(item, str) for item in given):
             raise BadRequest(f"`{field}` must be text here: token ids cannot be scanned. Send the text itself.", field)
-    for field in dialect.dropped:
+    for field in () if dialect.dropped.keys().isdisjoint(body) else dialect.dropped:
         body.pop(field, None)
     modalities = body.get("modalities")
     if isinstance(modalities, list) and "audio" in modalities and compiled.scans(Direction.OUTPUT):

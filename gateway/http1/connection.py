@@ -45,6 +45,7 @@ class Connection(asyncio.Protocol):
         self.write_blocked = False
         self._stalled_since = 0.0
         self._unwritten = 0
+        self._poll: select.poll | None = None  # of its descriptor, once it was asked about
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from it
@@ -111,9 +112,10 @@ class Connection(asyncio.Protocol):
             return False
         if not hasattr(select, "poll"):  # Windows
             return True
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        return not poll.poll(0)
+        if self._poll is None:
+            self._poll = select.poll()
+            self._poll.register(descriptor, select.POLLIN)
+        return not self._poll.poll(0)
 
     def pause_reading(self) -> None:
         if not self.reading_paused and self.transport is not None and not self.transport.is_closing():

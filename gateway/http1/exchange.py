@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from time import monotonic
 
 import httpx2
 
 from gateway.http1.connection import Connection
 from gateway.http1.response import PARSE_ERRORS, ResponseHead, ResponseParser, StreamLimits
+
+
+@lru_cache(64)
+def _interval(*limits: float | None) -> float:
+    """Seconds between two looks at waits that have these limits; 0 if none has one."""
+    given = [limit for limit in limits if limit is not None]
+    return max(min(given), 0.001) if given else 0.0
 
 
 class BodyQueue:
@@ -60,8 +68,7 @@ class Exchange:
         self.limit = timeouts.get("first_byte", self.read_limit)
         self.waiting_since = monotonic()
         self._write_limit = timeouts.get("write")
-        given = [t for t in (self.read_limit, self._write_limit, self.limit) if t is not None]
-        self._interval = max(min(given), 0.001) if given else 0.0
+        self._interval = _interval(self.read_limit, self._write_limit, self.limit)
         self.stale = False
         self._limits = limits
         self._head_only = head_only

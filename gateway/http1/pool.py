@@ -185,13 +185,16 @@ class ConnectionPool:
             self.release(connection)
 
     def _pop_idle(self, origin: Origin) -> Connection | None:
-        for connection in reversed(list(self._idle)):
-            if connection.origin == origin:
-                del self._idle[connection]
-                if monotonic() - connection.idle_since < self._idle_expiry and connection.quiet:
-                    return connection
-                connection.abort()
-        return None
+        while True:
+            for connection in reversed(self._idle):
+                if connection.origin == origin:
+                    break
+            else:
+                return None
+            del self._idle[connection]
+            if monotonic() - connection.idle_since < self._idle_expiry and connection.quiet:
+                return connection
+            connection.abort()
 
     def _park(self, connection: Connection) -> None:
         connection.idle_since = monotonic()

@@ -104,10 +104,11 @@ class Response:
     def __init__(self, head: ResponseHead, stream: ResponseStream) -> None:
         self.status_code = head.status
         self.stream = stream
-        self.headers: dict[str, str] = {}
+        headers: dict[str, str] = {}
         for raw_name, raw_value in head.headers:
             name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
-            self.headers[name] = f"{self.headers[name]}, {value}" if name in self.headers else value
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        self.headers = headers
 
     @property
     def is_success(self) -> bool:

@@ -39,7 +39,9 @@ class RequestLog:
 
     def _write(self, name: str, fields: dict[str, Any]) -> None:
         if self.style == "json":
-            line = msgspec.json.encode({"time": self._time(), "event": name, **fields}) + b"\n"
+            # Not in one dictionary with the fields: that would be made a second time.
+            beginning = msgspec.json.encode({"time": self._time(), "event": name})[:-1]
+            line = b"%b,%b\n" % (beginning, msgspec.json.encode(fields)[1:]) if fields else beginning + b"}\n"
             text = "" if self._bytes is not None else line.decode()
         else:
             shown = " ".join(
@@ -73,12 +75,10 @@ def _one_line(value: Any) -> str:
     return text if text.isprintable() else repr(text)
 
 
-_UNCHANGED = ("request_id", "path", "status", "outcome", "stream", "route", "policy", "upstream", "model", "key")
-
-
 def request_fields(fact: RequestFinished) -> dict[str, Any]:
     """The fields of a request's line: sums and names, no text."""
     matches: dict[str, int] = {}
+    constraints: dict[str, int] = {}
     scanned = forwarded = replaced = withheld = 0
     uncovered: list[str] = []
     for text in fact.scanned:
@@ -91,10 +91,21 @@ def request_fields(fact: RequestFinished) -> dict[str, Any]:
             withheld += count.withheld
             if count.missing:
                 uncovered.append(count.channel)
+        if text.constraints:
+            constraints.update(text.constraints)
     fields: dict[str, Any] = {
-        **{name: getattr(fact, name) for name in _UNCHANGED},
-        "duration_ms": round(fact.duration * 1000, 3),
-        "ttft_ms": None if fact.ttft is None else round(fact.ttft * 1000, 3),
+        "request_id": fact.request_id,
+        "path": fact.path,
+        "status": fact.status,
+        "outcome": fact.outcome,
+        "stream": fact.stream,
+        "route": fact.route,
+        "policy": fact.policy,
+        "upstream": fact.upstream,
+        "model": fact.model,
+        "key": fact.key,
+        "duration_ms": _milliseconds(fact.duration),
+        "ttft_ms": None if fact.ttft is None else _milliseconds(fact.ttft),
         "matches": matches,
         "scanned": scanned,
         "forwarded": forwarded,
@@ -104,7 +115,6 @@ def request_fields(fact: RequestFinished) -> dict[str, Any]:
     }
     if fact.tokens is not None:
         fields["prompt_tokens"], fields["completion_tokens"] = fact.tokens
-    constraints = {outcome: count for text in fact.scanned for outcome, count in text.constraints.items()}
     if constraints:
         fields["constraints"] = constraints
     if fact.rollbacks:
@@ -114,9 +124,15 @@ def request_fields(fact: RequestFinished) -> dict[str, Any]:
     return fields
 
 
+def _milliseconds(seconds: float) -> float:
+    """To a thousandth of one. `round` takes ten times as long."""
+    return int(seconds * 1_000_000 + 0.5) / 1000
+
+
 def outcome_of(scanned: tuple[TextScanned, ...]) -> str:
     """The outcome of a request by its rules: blocked, redacted, flagged or ok."""
-    actions, left = set[str](), False
+    actions: set[str] = set()
+    left = False
     for text in scanned:
         if text.blocked_by:
             return "blocked"

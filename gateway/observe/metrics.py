@@ -264,15 +264,17 @@ class Metrics:
                 self._count("coverage_errors", count.channel)
         for match in fact.matches:
             self._count("matches", fact.policy, match.rule, match.action, match.channel, by=match.count)
-        for channel, placeholders in fact.restored.items():
-            self._count("restored", fact.policy, channel, by=placeholders)
-        for outcome, choices in fact.constraints.items():
-            self._count("constraints", fact.policy, outcome, by=choices)
+        if fact.restored or fact.constraints:
+            for channel, placeholders in fact.restored.items():
+                self._count("restored", fact.policy, channel, by=placeholders)
+            for outcome, choices in fact.constraints.items():
+                self._count("constraints", fact.policy, outcome, by=choices)
         if fact.overflows:
             self._count("overflows", fact.policy, by=fact.overflows)
-        for name, observed in (("held_chars", fact.held), ("hold_seconds", fact.hold)):
-            if observed is not None:
-                self._histograms[name].add(observed)
+        if fact.held is not None:
+            self._histograms["held_chars"].add(fact.held)
+        if fact.hold is not None:
+            self._histograms["hold_seconds"].add(fact.hold)
 
     def _add_to(self, series: tuple[str, ...]) -> Add:
         name, *labels = series

@@ -126,6 +126,13 @@ def pop_buffered_body(receive: Receive) -> bytes | None:
     return body
 
 
+def release_headers(receive: Receive) -> None:
+    """Let go of a request's headers, which our own server keeps until the next one."""
+    cycle: Any = getattr(receive, "__self__", None)
+    if hasattr(cycle, "on_leave"):
+        cycle.release_headers()
+
+
 class DisconnectWatch:
     """Calls `on_leave` when the client has left, until it is stopped. The request's body was read before.
 

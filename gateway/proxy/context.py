@@ -125,7 +125,7 @@ def record_of(
     record: RequestRecord | None = request.scope.get(_RECORD)
     if record is None:
         given = request.headers.get("x-request-id", "") if given is None else given
-        request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{os.urandom(16).hex()}"
+        request_id = given if given and _REQUEST_ID.fullmatch(given) else f"req_{os.urandom(16).hex()}"
         # The path as the gateway spells it: metrics have no label of a client's making.
         route = request.scope.get("route")
         record = RequestRecord(request_id, path or ("other" if route is None else str(route.path)), emit)

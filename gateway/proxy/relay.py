@@ -229,7 +229,8 @@ class Relay(Response):
         hot = PATTERN_COST * HOT_READ * self._expansion <= MAX_INLINE or self._expansion == 1
         if hot and isinstance(source, ResponseStream) and writer is not None:
             hot_path = HotPath(source, answer, writer, self._perform, self._record.overhead, at_once)
-        last, ending = b"", list[Command]()
+        last = b""
+        ending: list[Command] = []
         failed: HTTPFailure | None = None
         try:
             last = await self._pass_on(source, answer, hot_path)

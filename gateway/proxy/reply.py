@@ -40,7 +40,7 @@ class Reply:
         self.waiting = False
         self._error_body = error_body
         self._limits = {} if record.quota is None else record.quota.headers
-        self._own = _encoded({**record.headers, **self._limits})
+        self._own = _encoded({**record.headers, **self._limits} if self._limits else record.headers)
 
     def open(self, send: Send, timeout: float) -> None:
         """Write to `send`, the server's own, which cuts off a client that takes nothing for `timeout` seconds."""

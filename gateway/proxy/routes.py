@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from gateway.observe.metrics import CONTENT_TYPE
 from gateway.policy.model import ReadyWhen
 from gateway.proxy import admission, openapi
+from gateway.proxy.asgi import release_headers
 from gateway.proxy.context import RequestContext, failure_response, json_response, record_of, refuse
 from gateway.proxy.errors import HTTPFailure, client_error, internal_error
 from gateway.proxy.moderations import moderate
@@ -86,6 +87,7 @@ class AnswerEndpoint:
         except Exception:
             await refuse(request, internal_error(), self._state.record)(scope, receive, send)
             raise
+        release_headers(receive)
         await answer(scope, receive, send)
 
 

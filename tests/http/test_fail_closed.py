@@ -1,4 +1,5 @@
-"""A defect planted in the censor: nothing of the answer comes out after it, and its text nowhere."""
+"""A defect planted in the censor: nothing of the answer comes out after it, and its text nowhere. And one where a
+request is parsed."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ import pytest
 
 from gateway.censor.stream import Censor
 from gateway.guard.answer import StreamAnswer
+from gateway.proxy.downstream.protocol import BoundedProtocol
 from tests.support.gateway import PASSWORD, TIMEOUT, before, error_of
+from tests.support.raw_http import Connection
 from tests.support.upstream import (
     END,
     chunk,
@@ -135,3 +138,26 @@ async def test_anything_else_is_500(where: str, caplog: pytest.LogCaptureFixture
         assert metrics.value("portcullis_streams_active") == 0
         assert metrics.value("portcullis_upstream_errors_total", kind="guard_failed") == 0
         assert_unsaid(response.text + gateway.log.getvalue(), caplog)
+
+
+@pytest.mark.parametrize("callback", ["on_url", "on_header", "on_headers_complete", "on_body", "on_message_complete"])
+async def test_a_defect_while_a_request_is_parsed(monkeypatch: pytest.MonkeyPatch, callback: str) -> None:
+    original = getattr(BoundedProtocol, callback)
+
+    def broken(self: BoundedProtocol, *given: bytes) -> None:
+        if self.parser.get_method() == b"POST":
+            raise MemoryError
+        original(self, *given)
+
+    monkeypatch.setattr(BoundedProtocol, callback, broken)
+    get, request = (
+        b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc",
+    )
+    for received, statuses in [((request,), [500]), ((get, request), [200, 500]), ((get + request,), [200])]:
+        connection = Connection()
+        for data in received:
+            await connection.send(data)
+        assert connection.statuses == statuses
+        assert statuses[-1] == 200 or connection.answers[-1].body["error"]["code"] == "internal_error"
+        assert connection.transport.end == "eof"

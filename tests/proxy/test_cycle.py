@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,20 +28,18 @@ def _cycle(
     method: str = "POST", keep_alive: bool = True, unread: bool = False
 ) -> tuple[RequestCycle, _Wire, list[int]]:
     wire, ended = _Wire(), list[int]()
-    cycle = RequestCycle(
-        None,  # type: ignore[arg-type]
+    protocol: Any = SimpleNamespace(
         scope={"type": "http", "method": method, "http_version": "1.1", "path": "/"},
         transport=wire,
         flow=FlowControl(wire),
         logger=logging.getLogger("test"),
         access_logger=logging.getLogger("test"),
         access_log=False,
-        default_headers=[(b"date", b"now")],
-        message_event=asyncio.Event(),
+        server_state=SimpleNamespace(default_headers=[(b"date", b"now")]),
         expect_100_continue=False,
-        keep_alive=keep_alive,
-        on_response=lambda: ended.append(1),
+        on_response_complete=lambda: ended.append(1),
     )
+    cycle = RequestCycle(protocol, keep_alive=keep_alive)
     cycle.more_body = unread
     return cycle, wire, ended
 
@@ -48,6 +47,17 @@ def _cycle(
 async def _sent(cycle: RequestCycle) -> None:
     await cycle.send({"type": "http.response.start", "status": 200, "headers": HEADERS})
     await cycle.send({"type": "http.response.body", "body": b"{}", "more_body": False})
+
+
+async def test_headers_that_are_released_stay_where_a_head_is_learnt() -> None:
+    cycle, _, _ = _cycle()
+    headers = cycle.scope["headers"] = cycle.protocol.headers = [(b"host", b"localhost")]
+    cycle.release_headers()
+    assert not cycle.scope["headers"] and not cycle.protocol.headers
+    assert headers == [(b"host", b"localhost")]
+    following = cycle.protocol.headers = [(b"host", b"next")]
+    cycle.release_headers()
+    assert cycle.protocol.headers is following
 
 
 @pytest.mark.parametrize("keep_alive", [True, False])

@@ -51,12 +51,12 @@ class LocalNames:
 
     def _refusal(self, scope: Scope) -> HTTPFailure | None:
         head = head_of(scope)
-        if not all(self._is_ours(_host_of(host)) for host in head.hosts):
+        if not all(map(self._is_ours, map(_host_of, head.hosts))):
             message = f"Without keys this gateway answers only to the names of its own machine: {_ADVICE}."
             return client_error(421, message, "host_not_allowed")
         if _ALLOW_ORIGIN in scope.get(ORIGIN_HEADERS, ()):
             return None
-        if not all(self._is_ours(_origin_of(origin)) for origin in head.origins):
+        if not all(map(self._is_ours, map(_origin_of, head.origins))):
             message = f"Without keys this gateway answers no pages of other sites: {_ADVICE}."
             return client_error(403, message, "origin_not_allowed")
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -19,21 +20,43 @@ def _nothing() -> None:
     pass
 
 
+class SmallEvent(asyncio.Event):
+    """One that few wait for: asyncio's own has a deque, which takes 0.7 kB."""
+
+    def __init__(self) -> None:
+        self._waiters = []  # type: ignore[assignment]
+        self._value = False
+
+
 class RequestCycle(RequestResponseCycle):
     """One request and its response.
 
-    `broken`: the rest of its body does not come. `last`: it is complete and no other response follows on the
-    connection, which the protocol closes. `is_read`: the application reads what has not come yet of the body.
+    `broken`: the rest of its body does not come, `defect`: because of one of ours. `last`: it is complete and no other
+    response follows on the connection, which the protocol closes. `is_read`: the application reads what has not come
+    yet of the body.
     """
 
     broken = False
+    defect: Exception | None = None
     last = False
     _asked_for = False
     ahead = 0  # bytes that it counts for while it waits for its turn
     on_leave: Callable[[], None] | None = None  # called when the client has left
 
-    def __init__(self, protocol: BoundedProtocol, **parts: Any) -> None:
-        super().__init__(**parts)
+    def __init__(self, protocol: BoundedProtocol, *, keep_alive: bool) -> None:
+        super().__init__(
+            protocol.scope,
+            protocol.transport,
+            protocol.flow,
+            protocol.logger,
+            protocol.access_logger,
+            protocol.access_log,
+            protocol.server_state.default_headers,
+            SmallEvent(),
+            protocol.expect_100_continue,
+            keep_alive,
+            protocol.on_response_complete,
+        )
         self.protocol = protocol
 
     async def run_asgi(self, app: Any) -> None:
@@ -61,6 +84,17 @@ class RequestCycle(RequestResponseCycle):
     def is_read(self) -> bool:
         return self._asked_for and self.more_body
 
+    def break_off(self, defect: Exception | None) -> None:
+        """The rest of the body does not come; for a defect of ours `receive` raises it."""
+        self.broken, self.defect = True, defect
+        self.message_event.set()
+
+    def release_headers(self) -> None:
+        """Nobody reads them any more; an answer may take long."""
+        headers, self.scope["headers"] = self.scope["headers"], []
+        if self.protocol.headers is headers:
+            self.protocol.headers = []
+
     def leave(self) -> None:
         """The client is gone."""
         self.disconnected = True
@@ -69,6 +103,8 @@ class RequestCycle(RequestResponseCycle):
             self.on_leave()
 
     async def receive(self) -> Any:
+        if self.defect is not None:
+            raise self.defect
         if self.broken:
             return {"type": "http.disconnect"}
         if not self._asked_for:
@@ -92,8 +128,8 @@ class RequestCycle(RequestResponseCycle):
             return False
         self.response_started, self.waiting_for_100_continue = True, False
         close = b"" if self.keep_alive and not self.more_body else b"connection: close\r\n"
-        lines = [b"%b: %b\r\n" % pair for pair in (*self.default_headers, *headers)]
-        self.transport.write(b"".join([STATUS_LINE[status], *lines, close, b"\r\n", body]))
+        lines = b"\r\n".join([b": ".join(pair) for pair in (*self.default_headers, *headers)])
+        self.transport.write(b"".join([STATUS_LINE[status], lines, b"\r\n", close, b"\r\n", body]))
         if close:
             self.keep_alive, self.last = True, True
         self.response_complete = True

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
+from gateway.proxy.downstream.cycle import SmallEvent
 from gateway.proxy.downstream.turns import READING, turns_of
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ class _Flow(FlowControl):
     def __init__(self, reader: Reader, transport: asyncio.Transport) -> None:
         super().__init__(transport)
         self._reader = reader
+        self._is_writable_event = SmallEvent()
+        self._is_writable_event.set()
 
     def pause_reading(self) -> None:
         if not self.read_paused:

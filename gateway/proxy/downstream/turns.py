@@ -38,7 +38,9 @@ class Turns:
         try:
             work()
         finally:
-            self.charge(self._clock() - begin)
+            self._spent += self._clock() - begin
+            if not self._wakes:
+                self._wake()
 
     def add(self, work: Callable[[], None]) -> None:
         self._waiting.append(work)

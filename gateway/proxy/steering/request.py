@@ -66,8 +66,12 @@ class RequestRewriter:
         self.model = str(body["model"])  # the name that the upstream gets
         self._encoder: AnswerEncoder | None = None  # of an answer that is translated
         self._plain: dict[str, UpstreamRequest] = {}  # by path
-        self._spoken = {each.name: spoken_dialect(dialect, each, policy) or dialect for each in upstreams}
-        spoken = set(self._spoken.values())
+        self._spoken: dict[str, Dialect] = {}  # by the upstream's name
+        steered = False
+        for each in upstreams:
+            self._spoken[each.name] = spoken_dialect(dialect, each, policy) or dialect
+            steered = steered or each.type == _VLLM
+        spoken = self._spoken.values()
         if dialect in spoken:
             content = b"" if dialect.method else _encoded(body)
             method = dialect.method or "POST"
@@ -78,7 +82,6 @@ class RequestRewriter:
             self._plain[CHAT.path] = UpstreamRequest(CHAT.path, _encoded(body), stream, self.model)
             if keep is not None and isinstance(self._encoder, ResponsesEncoder):
                 self._encoder.keep_with(partial(keep, tuple(map(json.encode, given))))
-        steered = any(each.type == _VLLM for each in upstreams)
         self._steers = dialect.generates and policy.enforces and steered
         if dialect.generates and policy.stops is not None and any(self._rolls_back(each) for each in upstreams):
             try:
