@@ -119,13 +119,14 @@ class FastPath:
         choice = self._guard.open_choice(part.index, chunk.head())
         if choice is None:
             return None
-        return self._first(
-            choice, {"content": given} if role is UNSET else {"role": role, "content": given}, chunk.show
-        )
+        return self._first(choice, given, chunk.show, shows_more=role is not UNSET)
 
-    def _first(self, choice: Choice, delta: Json, show: Callable[[str], bytes]) -> tuple[bytes, list[Json]]:
-        """A delta that may be the first of its choice's text."""
-        sent = sse.encode(show(delta["content"])) if choice.censor(delta) else b""
+    def _first(
+        self, choice: Choice, given: str, show: Callable[[str], bytes], *, shows_more: bool
+    ) -> tuple[bytes, list[Json]]:
+        """A content that may be the first of its choice's text; is there something beside it?"""
+        shown = choice.open_content(given)
+        sent = sse.encode(show(shown)) if shown or shows_more or not given else b""
         return sent, [] if choice.rule is None else self._guard.block(choice)
 
     def _end(self, chunk: TypedChunk, reason: str) -> tuple[bytes, list[Json]] | None:
@@ -136,9 +137,13 @@ class FastPath:
             return None
         if self._guard.counts.blocked_by is not None:
             return None  # the answer may end with this choice
-        before, after = self._guard.conclude(choice, reason, chunk.head())
-        sent = [json.encode(each) for each in before] + ([] if after else [encode(chunk)])
-        return b"".join(map(sse.encode, sent)), after
+        head = chunk.head()
+        tail, after = self._guard.conclude(choice, reason, head)
+        sent = b"" if after else sse.encode(encode(chunk))
+        if tail:
+            rest = chunks.chunk(head, [chunks.part(part.index, {"content": tail})])
+            sent = sse.encode(json.encode(rest)) + sent
+        return sent, after
 
     @property
     def framing(self) -> int:
@@ -159,7 +164,7 @@ class FastPath:
         if choice is None or choice.ended or choice.calls:
             return None
         if not choice.texts and self._encoder is None:
-            return self._first(choice, {"content": given}, show)
+            return self._first(choice, given, show, shows_more=False)
         if (text := choice.texts.get(_CONTENT)) is None:
             return None
         shown = text.feed(given)
