@@ -103,10 +103,12 @@ class FastPath:
         metadata, labels = self._guard.metadata, chunk.labels()
         if self._encoder is not None or sum(map(len, labels.values())) > MAX_HEAD:
             return False
-        if not all(map(metadata.passes_unopened, labels.values())):
-            return False
-        if any(metadata.repeated((name,), label) != label for name, label in labels.items()):
-            return False
+        for label in labels.values():
+            if not metadata.passes_unopened(label):
+                return False
+        for name, label in labels.items():
+            if metadata.repeated((name,), label) != label:
+                return False
         self._known = chunk
         return True
 
