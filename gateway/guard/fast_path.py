@@ -82,14 +82,24 @@ class FastPath:
         if not (self._passes(chunk) if self._known is None else chunk.has_labels_of(self._known)):
             return None
         (part,) = chunk.choices
-        if self._enforces:
-            chunk.drop()
-        elif part.token_ids is not UNSET:
-            return None
         given = part.delta.content
         if given is not UNSET and len(given) > most:
             return None
+        if self._enforces:
+            chunk.drop()
+            return self._shown(data, chunk)
+        if part.token_ids is not UNSET:
+            return None
+        taken = self._shown(data, chunk)
+        if taken is not None and chunk.obfuscation is not UNSET:
+            self._guard.metadata.scrub_envelope({"obfuscation": chunk.obfuscation})
+        return taken
+
+    def _shown(self, data: bytes, chunk: TypedChunk) -> tuple[bytes, list[Json]] | None:
+        """`repeat` for a chunk whose labels are clean and shown."""
+        (part,) = chunk.choices
         if chunk.has_content_only:
+            given = part.delta.content
             taken = self._censor(part.index, given or "", chunk.show)
             if taken is not None and not self._learnt:
                 self._learn(data, self._read(data))
