@@ -67,6 +67,10 @@ class InnerReader(Protocol):
     def idle(self) -> bool:
         """Could only a backtick begin an inner text?"""
 
+    def passes(self, text: str) -> bool:
+        """Is no inner text in `text`, the next piece, and the reader idle behind it? Then it has been read, even if
+        there are surrogates in it."""
+
     def read(self, text: str, at: int, end: int) -> Piece | None:
         """The next piece of `text`, from `at` on; None if there are no inner texts from here on, and none is open."""
 
@@ -75,3 +79,13 @@ class InnerReader(Protocol):
 
     def finish(self) -> tuple[Step, ...]:
         """The end of the text: the steps that are left, counted back from it."""
+
+
+class BusyReader:
+    """An `InnerReader` that is never idle."""
+
+    __slots__ = ()
+    idle = False
+
+    def passes(self, text: str) -> bool:
+        return False

@@ -120,6 +120,9 @@ class LiteralCursor:
         state = self.state
         candidates = [(literal, len(literal.text), back) for literal, back in state.pending]
         candidates += [(literal, length, 0) for literal, length in self.machine.beginnings(state)]
+        if not candidates:
+            self.just_found = set()
+            return []
         spans = self._new_spans(
             (self._span(self.folded - back, length, literal) for literal, length, back in candidates), -1
         )

@@ -25,18 +25,18 @@ _Write = Callable[[str], str]
 class _NestedReleaser(Releaser):
     """Writes replacements as the text around them is written."""
 
-    __slots__ = ("_nested", "_write")
+    __slots__ = ("_write", "nested")
 
-    def __init__(self, nested: NestedScanner, write: _Write, gathers: bool) -> None:
+    def __init__(self, write: _Write, gathers: bool) -> None:
         super().__init__(gathers)
-        self._nested = nested
+        self.nested: NestedScanner | None = None
         self._write = write
 
     def _characters(self, start: int, end: int) -> int:
-        return self._nested.characters(start, end)
+        return end - start if self.nested is None else self.nested.characters(start, end)
 
     def _insert(self, replacement: str, out: list[str]) -> None:
-        for _ in range(self._nested.levels.depth_at(self._cover)):
+        for _ in range(0 if self.nested is None else self.nested.levels.depth_at(self._cover)):
             replacement = self._write(replacement)
         super()._insert(replacement, out)
 
@@ -46,10 +46,11 @@ class NestedCensor(Censor):
     is written in an inner text.
 
     The inner texts are scanned beside the outer one, and only where some are: while the reader is idle this is a
-    `Censor`. A pseudonym takes the place only of what is spelled as it is.
+    `Censor`, and until it has once not been there is no scanner for them. A pseudonym takes the place only of what is
+    spelled as it is.
     """
 
-    __slots__ = ("_nested", "_outer", "_passing", "_write")
+    __slots__ = ("_nested", "_outer", "_passing", "_reader", "_write")
 
     def __init__(
         self,
@@ -61,10 +62,10 @@ class NestedCensor(Censor):
         gathers: bool = False,
     ) -> None:
         self._write = write
-        self._nested = NestedScanner(program, reader, opened)
-        super().__init__(program, releaser=_NestedReleaser(self._nested, write, gathers))
+        self._reader = reader
+        super().__init__(program, releaser=_NestedReleaser(write, gathers))
         self._outer = self._scanner
-        self._nested.follow(self._outer)
+        self._nested = None if opened is None else self._nest(opened)
         self._passing = False
         self._places = set()
 
@@ -73,17 +74,20 @@ class NestedCensor(Censor):
             return Censor.feed(self, text)  # `super()` would cost a tenth of it
         if self.ended:
             return ""
+        if self._nested is None and self._reader.passes(text):
+            self._passing = True
+            return Censor.feed(self, text)
         text, high = join_next(self._high, text)
         self._high = ""
         out: list[str] = []
-        self._enter()
+        nested = self._enter()
         assert self._program is not None
-        nested, at, size = self._nested, 0, self._program.piece
+        at, size = 0, self._program.piece
         while at < len(text) and not self.ended:
             length = nested.read(text, at, min(len(text), at + size))
             out.append(super().feed(text[at : at + length]))
             at += length
-        self._leave()
+        self._leave(nested)
         self._high = high
         return "".join(out)
 
@@ -97,44 +101,57 @@ class NestedCensor(Censor):
             return out
         assert self._program is not None
         size = self._program.piece
-        self._enter()
-        self._nested.skip(len(text), self._program.max_hold + self._program.max_unseen)
+        nested = self._enter()
+        nested.skip(len(text), self._program.max_hold + self._program.max_unseen)
         for at in range(0, len(text), size):
-            self._nested.skip_piece()
+            nested.skip_piece()
             out += super().feed(text[at : at + size])
-        self._leave()
+        self._leave(nested)
         return out
 
     def finish(self) -> str:
         out = self._end_surrogate()
-        self._enter()
+        if self._nested is not None or not self._passing:
+            self._enter()
         return out + super().finish()
 
     def look_again(self) -> None:
         self._enter()
 
-    def _enter(self) -> None:
-        """Scan the inner texts, too."""
-        if self._passing:
-            self._nested.scanned = self._outer.scanned
-            self._passing = False
-        self._scanner = self._nested
+    def _nest(self, opened: Opened | None = None) -> NestedScanner:
+        assert self._program is not None
+        nested = NestedScanner(self._program, self._reader, opened)
+        nested.follow(self._outer)
+        assert isinstance(self.releaser, _NestedReleaser)
+        self._nested = self.releaser.nested = nested
+        return nested
 
-    def _leave(self) -> None:
-        self._nested.end_piece()
-        self._passing = self._nested.passing and not self.ended
+    def _enter(self) -> NestedScanner:
+        """Scan the inner texts, too."""
+        nested = self._nested or self._nest()
         if self._passing:
-            self._outer.scanned = self._nested.scanned
+            nested.scanned = self._outer.scanned
+            self._passing = False
+        self._scanner = nested
+        return nested
+
+    def _leave(self, nested: NestedScanner) -> None:
+        nested.end_piece()
+        self._passing = nested.passing and not self.ended
+        if self._passing:
+            self._outer.scanned = nested.scanned
             self._scanner = self._outer
 
     # -- what a match does ---------------------------------------------------------------------------------------------
 
     def _report_runs(self, ended: bool = False) -> None:
-        for run in self._nested.pop_all_runs(self.scanned, ended):
+        nested = self._nested
+        for run in self._scanner.pop_runs(ended) if nested is None else nested.pop_all_runs(self.scanned, ended):
             self._report_run(run)
 
     def _replace(self, start: int, end: int, certain: int, rule: CompiledRule) -> None:
-        token = self._nested.token
+        nested = self._nested
+        token = None if nested is None else nested.token
         if token is not None and token.start <= start and end <= token.end:
             text = rule.replacement if rule.mask is None else rule.mask * (token.end - token.start)
             text = f'"{self._write(text)}"'
@@ -142,12 +159,12 @@ class NestedCensor(Censor):
                 text = self._write(text)
             start, end = token.start, token.end
             rule = replace(rule, action=Action.REDACT, replacement=text, mask=None)
-        elif rule.action is Action.PSEUDONYMIZE and (start, end) in self._nested.spelled:
+        elif rule.action is Action.PSEUDONYMIZE and nested is not None and (start, end) in nested.spelled:
             rule = replace(rule, action=Action.REDACT)
         super()._replace(start, end, certain, rule)
 
     def _block(self, start: int, rule: CompiledRule) -> str:
         out = super()._block(start, rule)
-        closing = self._nested.levels.closing_at(start, self._write)
+        closing = "" if self._nested is None else self._nested.levels.closing_at(start, self._write)
         self.releaser.inserted += len(closing)
         return out + closing

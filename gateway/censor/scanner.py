@@ -135,8 +135,13 @@ class Scanner:
 
     def at_end(self) -> list[Span]:
         """The matches that the end of the text makes certain."""
-        known = {found for cursor in self.literals for found in cursor.just_found}
-        spans = [span for cursor in self.literals for span in cursor.ending()]
+        known: set[tuple[int, int, int]] = set()
+        spans: list[Span] = []
+        for cursor in self.literals:
+            known |= cursor.just_found
+            spans += cursor.ending()
+        if not (spans or self.readings or self.patterns):
+            return spans
         spans = self.readings.ending(spans) if self.readings else spans
         spans = [span for span in _distinct(spans) if span[:3] not in known]
         spans += [span for cursor in self.patterns if cursor.may_end() for span in cursor.ending(self.scanned)]

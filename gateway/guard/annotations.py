@@ -18,12 +18,12 @@ MAX_SIZE = 2048  # bytes of each as JSON
 
 
 class Annotations:
-    """The annotations of one choice."""
+    """The annotations of one choice. `waiting`: for text that is held."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("waiting",)
 
     def __init__(self) -> None:
-        self._waiting: list[Any] = []
+        self.waiting: list[Any] = []
 
     def collect(self, message: Json, content: Censor | None) -> None:
         """Put those of a message in their places, or keep them back, in place. Without the `content`'s censor no place
@@ -32,16 +32,16 @@ class Annotations:
         if not isinstance(items, list):
             return
         waits = content is not None and not content.ended and any(end > content.released_to for end in _ends(items))
-        if waits or self._waiting:
+        if waits or self.waiting:
             fitting = [item for item in items if len(json.encode(item)) <= MAX_SIZE]
-            self._waiting = [*self._waiting, *fitting][:MAX_WAITING]
+            self.waiting = [*self.waiting, *fitting][:MAX_WAITING]
             del message["annotations"]
         else:
             message["annotations"] = realigned(items, content)
 
     def release(self, content: Censor | None) -> list[Any]:
         """Those that waited; the content has ended."""
-        items, self._waiting = self._waiting, []
+        items, self.waiting = self.waiting, []
         return realigned(items, content)
 
 

@@ -186,15 +186,15 @@ class ChatGuard(AnswerGuard):
         self._in_deltas.add(index)
         return self._choice(index)
 
-    def conclude(self, choice: Choice, reason: str, head: Json) -> tuple[list[Json], list[Json]]:
-        """The upstream has ended a choice by a chunk with this head and nothing else: the chunks before that one, and
-        those in its place, where the end blocks."""
+    def conclude(self, choice: Choice, reason: str, head: Json) -> tuple[str, list[Json]]:
+        """The upstream has ended a choice that `is_content` by a chunk with this head and nothing else: the content
+        that was held, and the chunks in its place, where the end blocks."""
         self.content_only, self._head = False, head
         self._note_reason(reason)
-        before = _rounds(head, [_parts(choice.index, choice.release_held())])
+        tail = choice.finish_content()
         after = [] if choice.rule is None else self.block(choice)
         choice.ended = True
-        return before, after
+        return tail, after
 
     def block(self, choice: Choice) -> list[Json]:
         """The chunks that end a choice whose `rule` has blocked."""

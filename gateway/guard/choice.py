@@ -41,6 +41,7 @@ from gateway.wire.message import (
 )
 
 _CONTENT: Path = ("content",)
+_CONTENT_SLOT = TextSlot(None, "content", _CONTENT, "content", SlotKind.TEXT)
 _DESCRIBED: tuple[Path, ...] = tuple((name,) for name in logprobs.TEXTS)
 MAX_TYPES = 64  # parts of one choice whose type comes with what was held of them
 MAX_TYPE = 64  # characters of such a type
@@ -124,6 +125,16 @@ class Choice:
         return bool(message.keys() - TEXT_FIELDS.keys() - {"tool_calls", "function_call"}) or any(
             isinstance(entry, dict) and "id" in entry for entry in message.get("tool_calls") or ()
         )
+
+    def open_content(self, given: str) -> str:
+        """`censor` for the first text of a choice, where nothing but a role may stand beside it: what is shown of this
+        content."""
+        if not given:
+            return given  # the text begins with its first character
+        text = self._text(_CONTENT_SLOT, None)
+        shown = text.feed(given)
+        self.rule = text.rule
+        return shown if self._metadata.enforces else given
 
     def _passes(self, message: Json) -> bool:
         """Is this a whole message of nothing but content in which there is nothing to do? It has been counted then."""
@@ -303,7 +314,14 @@ class Choice:
     def is_content(self) -> bool:
         """Is it open, and has nothing but content come?"""
         is_plain = type(self.texts.get(_CONTENT)) is ChannelText and len(self.texts) == 1
-        return is_plain and not (self.ended or self.calls or self.late)
+        return is_plain and not (self.ended or self.calls or self.late or self._annotations.waiting)
+
+    def finish_content(self) -> str:
+        """`release_held` for a choice that `is_content`: what its content held. A block may happen here too."""
+        text = self.texts[_CONTENT]
+        tail = text.finish()
+        self.rule = text.rule
+        return tail if self._metadata.enforces else ""
 
     def conclude(self, reason: Any = None) -> None:
         """The upstream has ended the choice for a reason, or for none; a constraint may block it now."""

@@ -82,14 +82,24 @@ class FastPath:
         if not (self._passes(chunk) if self._known is None else chunk.has_labels_of(self._known)):
             return None
         (part,) = chunk.choices
-        if self._enforces:
-            chunk.drop()
-        elif part.token_ids is not UNSET:
-            return None
         given = part.delta.content
         if given is not UNSET and len(given) > most:
             return None
+        if self._enforces:
+            chunk.drop()
+            return self._shown(data, chunk)
+        if part.token_ids is not UNSET:
+            return None
+        taken = self._shown(data, chunk)
+        if taken is not None and chunk.obfuscation is not UNSET:
+            self._guard.metadata.scrub_envelope({"obfuscation": chunk.obfuscation})
+        return taken
+
+    def _shown(self, data: bytes, chunk: TypedChunk) -> tuple[bytes, list[Json]] | None:
+        """`repeat` for a chunk whose labels are clean and shown."""
+        (part,) = chunk.choices
         if chunk.has_content_only:
+            given = part.delta.content
             taken = self._censor(part.index, given or "", chunk.show)
             if taken is not None and not self._learnt:
                 self._learn(data, self._read(data))
@@ -103,10 +113,12 @@ class FastPath:
         metadata, labels = self._guard.metadata, chunk.labels()
         if self._encoder is not None or sum(map(len, labels.values())) > MAX_HEAD:
             return False
-        if not all(map(metadata.passes_unopened, labels.values())):
-            return False
-        if any(metadata.repeated((name,), label) != label for name, label in labels.items()):
-            return False
+        for label in labels.values():
+            if not metadata.passes_unopened(label):
+                return False
+        for name, label in labels.items():
+            if metadata.repeated((name,), label) != label:
+                return False
         self._known = chunk
         return True
 
@@ -119,13 +131,14 @@ class FastPath:
         choice = self._guard.open_choice(part.index, chunk.head())
         if choice is None:
             return None
-        return self._first(
-            choice, {"content": given} if role is UNSET else {"role": role, "content": given}, chunk.show
-        )
+        return self._first(choice, given, chunk.show, shows_more=role is not UNSET)
 
-    def _first(self, choice: Choice, delta: Json, show: Callable[[str], bytes]) -> tuple[bytes, list[Json]]:
-        """A delta that may be the first of its choice's text."""
-        sent = sse.encode(show(delta["content"])) if choice.censor(delta) else b""
+    def _first(
+        self, choice: Choice, given: str, show: Callable[[str], bytes], *, shows_more: bool
+    ) -> tuple[bytes, list[Json]]:
+        """A content that may be the first of its choice's text; is there something beside it?"""
+        shown = choice.open_content(given)
+        sent = sse.encode(show(shown)) if shown or shows_more or not given else b""
         return sent, [] if choice.rule is None else self._guard.block(choice)
 
     def _end(self, chunk: TypedChunk, reason: str) -> tuple[bytes, list[Json]] | None:
@@ -136,9 +149,13 @@ class FastPath:
             return None
         if self._guard.counts.blocked_by is not None:
             return None  # the answer may end with this choice
-        before, after = self._guard.conclude(choice, reason, chunk.head())
-        sent = [json.encode(each) for each in before] + ([] if after else [encode(chunk)])
-        return b"".join(map(sse.encode, sent)), after
+        head = chunk.head()
+        tail, after = self._guard.conclude(choice, reason, head)
+        sent = b"" if after else sse.encode(encode(chunk))
+        if tail:
+            rest = chunks.chunk(head, [chunks.part(part.index, {"content": tail})])
+            sent = sse.encode(json.encode(rest)) + sent
+        return sent, after
 
     @property
     def framing(self) -> int:
@@ -159,7 +176,7 @@ class FastPath:
         if choice is None or choice.ended or choice.calls:
             return None
         if not choice.texts and self._encoder is None:
-            return self._first(choice, {"content": given}, show)
+            return self._first(choice, given, show, shows_more=False)
         if (text := choice.texts.get(_CONTENT)) is None:
             return None
         shown = text.feed(given)

@@ -33,6 +33,9 @@ class PartReader:
     def idle(self) -> bool:
         return not (self._within or self._begins) and (self._own is None or self._own.idle)
 
+    def passes(self, text: str) -> bool:
+        return False
+
     @property
     def within(self) -> bool:
         """Is this a further part?"""

@@ -76,6 +76,7 @@ class Relay(Response):
         self._deadline = Deadline(record.started + request.timeouts.total)
         self._left = False  # has the client?
         self._encoder: AnswerEncoder | None = None  # of a stream that has begun
+        self._hot_path: HotPath | None = None  # of one whose first bytes were written
         record.stream, record.upstream = request.chat.stream, request.route.upstream
         # A short read can hold placeholders of long values.
         self._expansion = 1 if request.pseudonyms is None else request.pseudonyms.stretch
@@ -222,21 +223,15 @@ class Relay(Response):
         answer.encoder = self._encoder = self._annotating(answer.encoder, guard)
         await self._reply.start(200, [*STREAM_HEADERS, *self._reply.passed_headers(response, guard)])
         source = _body_of(response)
-        at_once = MAX_INLINE // self._scan_cost
-        hot_path, writer = None, BodyWriter.of(self._reply.send)
-        # A compressed answer, and one that httpx2's transport reads behind an HTTP proxy, are no `ResponseStream`.
-        # A placeholder may come in pieces, and only the last one of them shows how much there is to scan.
-        hot = PATTERN_COST * HOT_READ * self._expansion <= MAX_INLINE or self._expansion == 1
-        if hot and isinstance(source, ResponseStream) and writer is not None:
-            hot_path = HotPath(source, answer, writer, self._perform, self._record.overhead, at_once)
         last = b""
         ending: list[Command] = []
         failed: HTTPFailure | None = None
         try:
-            last = await self._pass_on(source, answer, hot_path)
-            # An answer that came as JSON is only now scanned, all of it.
-            size = UNREAD_SIZE * answer.unread * self._scan_cost
-            ending = await offload(size, answer.close, perf_counter())
+            last = await self._pass_on(source, answer)
+            if not answer.done:
+                # An answer that came as JSON is only now scanned, all of it.
+                size = UNREAD_SIZE * answer.unread * self._scan_cost
+                ending = await offload(size, answer.close, perf_counter())
         except httpx2.HTTPError as error:
             failed = from_transport(error)
         except asyncio.CancelledError:
@@ -244,7 +239,7 @@ class Relay(Response):
                 self._perform(answer.cancel())
                 raise
             if answer.done:  # in this very turn
-                last = last or (hot_path.last if hot_path is not None else b"")
+                last = last or (b"" if self._hot_path is None else self._hot_path.last)
             else:
                 failed = HTTPFailure(504, TOO_LONG, "timeout")
         if failed is not None:
@@ -255,13 +250,25 @@ class Relay(Response):
         # The upstream is let go before the client gets its last bytes: a blocked answer must not cost another token.
         await response.aclose()
         last += self._perform(ending)
-        await self._record.correct_quota()
-        if not await self._record.commit_findings():
+        if self._record.quota is not None:
+            await self._record.correct_quota()
+        if self._record.journal is not None and not await self._record.commit_findings():
             self._record.error = NOT_JOURNALLED
             last = answer.encoder.error(JOURNAL_FAILED)
         await self._reply.write(last, more=False)
 
-    async def _pass_on(self, source: Any, answer: StreamAnswer, hot_path: HotPath | None) -> bytes:
+    def _open_hot_path(self, source: Any, answer: StreamAnswer) -> HotPath | None:
+        """None where only the loop of the caller will do."""
+        # A compressed answer, and one that httpx2's transport reads behind an HTTP proxy, are no `ResponseStream`.
+        # A placeholder may come in pieces, and only the last one of them shows how much there is to scan.
+        hot = PATTERN_COST * HOT_READ * self._expansion <= MAX_INLINE or self._expansion == 1
+        if not hot or not isinstance(source, ResponseStream) or (writer := BodyWriter.of(self._reply.send)) is None:
+            return None
+        at_once = MAX_INLINE // self._scan_cost
+        self._hot_path = HotPath(source, answer, writer, self._perform, self._record.overhead, at_once)
+        return self._hot_path
+
+    async def _pass_on(self, source: Any, answer: StreamAnswer) -> bytes:
         """Guard what arrives and write it on, until upstream or answer ends. Returns what is left to write."""
         record, reply, at_once = self._record, self._reply, MAX_INLINE // self._scan_cost
         async for data in source:
@@ -279,7 +286,7 @@ class Relay(Response):
                 return body
             if body:
                 await reply.write(body)
-            if hot_path is not None and record.ttft is not None:
+            if record.ttft is not None and (hot_path := self._hot_path or self._open_hot_path(source, answer)):
                 await hot_path.run()
                 if hot_path.blocked:
                     await reply.write(b"")  # waits for the client

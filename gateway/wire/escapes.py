@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from gateway.inner_texts import Piece, Spelled
+from gateway.inner_texts import BusyReader, Piece, Spelled
 
 PAIR = r"u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
 _ESCAPE = re.compile(
@@ -25,13 +25,11 @@ _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 _LAST = 0x10FFFF
 
 
-class EscapeReader:
+class EscapeReader(BusyReader):
     """A text that is one inner text from its beginning on: as its escapes decode. One that may not be complete waits
     for what follows it; half an escape at the text's end is the characters that it consists of."""
 
     __slots__ = ("_held",)
-
-    idle = False
 
     def __init__(self) -> None:
         self._held = ""

@@ -25,6 +25,9 @@ class _FenceMode(Enum):
     VALUE = auto()  # before the first character that is no space
 
 
+_QUIET = (_FenceMode.IDLE, _FenceMode.VALUE)
+
+
 class ContentReader:
     """The JSON of a content, until it stops being JSON: from the first character on that is no space, and likewise in
     each block fenced by three backticks or more, if these are followed by `json` or by nothing."""
@@ -41,6 +44,13 @@ class ContentReader:
     @property
     def idle(self) -> bool:
         return self._mode is _FenceMode.IDLE and self._json is None
+
+    def passes(self, text: str) -> bool:
+        first = text.lstrip(_SPACES)[:1]
+        if not (first and self._json is None and self._mode in _QUIET) or first in self._starts or "`" in text:
+            return False
+        self._mode = _FenceMode.IDLE
+        return True
 
     def read(self, text: str, at: int, end: int) -> Piece | None:
         if self._json is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from gateway.inner_texts import Closed, Opened, Piece, Spelled, Step, Token
+from gateway.inner_texts import BusyReader, Closed, Opened, Piece, Spelled, Step, Token
 from gateway.wire.escapes import PAIR, EscapeReader, unescaped
 from gateway.wire.jsongrammar import (
     LITERALS,
@@ -35,7 +35,7 @@ _LONGEST = 12  # characters of an escape: of a pair
 _Steps = tuple[Step, ...]
 
 
-class JsonReader:
+class JsonReader(BusyReader):
     """The strings and numbers of JSON values, one after the other, that begin with a character of `starts`.
 
     `nested`: how often JSON in strings is read. `wanted`: the text is meant to be JSON. So it is to stay valid (a
@@ -44,8 +44,6 @@ class JsonReader:
     """
 
     __slots__ = ("_bare", "_escape", "_in_string", "_nested", "_over", "_place", "_rest", "_starts", "_wanted")
-
-    idle = False
 
     def __init__(self, starts: str = STARTS, nested: int = MAX_NESTED, *, wanted: bool = False) -> None:
         self._starts = starts
@@ -199,12 +197,10 @@ class JsonReader:
         return Piece(1, tuple(steps), waits=len(self._escape))
 
 
-class NumberReader:
+class NumberReader(BusyReader):
     """A text that is one number."""
 
     __slots__ = ("_number",)
-
-    idle = False
 
     def __init__(self) -> None:
         self._number = ""

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.policy.model import Action, Mode, Policy, Rule
-from gateway.wire.fences import MAX_INFO
+from gateway.wire.fences import MAX_INFO, ContentReader
 from gateway.wire.messages import MESSAGES
 from gateway.wire.responses import RESPONSES
 from tests.support import event_client, message_streams, response_streams
@@ -281,3 +282,19 @@ def test_what_no_rule_wants_stays(text: str) -> None:
     client = every_way(policy(rule("zq")), text, asked=False)
     assert client.content == text
     assert not matches_of(client.scanned)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    POLICIES,
+    st.sampled_from(["", "a", "So ", "\ud83d", "ab 12 "]),
+    st.lists(st.sampled_from([*FRAGMENTS, "```", "json", "\n", "`", "So ", "```json\n["]), max_size=12),
+)
+def test_a_scanner_of_inner_texts_that_is_made_late_finds_the_same(
+    rules: Policy, prose: str, pieces: list[str]
+) -> None:
+    written = script(*(chunk({"content": piece}) for piece in (prose, *pieces)), chunk(finish="stop"))
+    late = play(rules, written)
+    with patch.object(ContentReader, "passes", lambda *_: False):
+        early = play(rules, written)
+    assert late.content == early.content and late.scanned == early.scanned
