@@ -117,10 +117,8 @@ class BitEncoding(AnyLetter):
         self._skips = sorted({8 * byte % width for byte in range(width)})
 
     def start(self, char: str) -> Iterator[Reading]:
-        if char in self._values:
-            for skip in self._skips:
-                count = self._width - skip
-                yield Reading(None, f"{count},{self._values[char] & ((1 << count) - 1)}")
+        if char in self._values:  # with all of its bits or fewer: the next character tells, and until then it is one state
+            yield Reading(None, f",{self._values[char]}")
 
     def go_on(self, state: str, char: str) -> Iterator[Reading]:
         if char in _PASSED:  # also where it is a digit of the code: between pieces it is none
@@ -129,13 +127,19 @@ class BitEncoding(AnyLetter):
             yield Reading(None, "0,0")
         if char in self._values:
             before, _, begun = state.partition(",")
-            count, value = int(before), int(begun)
-            count, value = count + self._width, value << self._width | self._values[char]
-            letter = None
-            if count >= 8:
-                count -= 8
-                letter = chr(value >> count)
-            yield Reading(letter, f"{count},{value & ((1 << count) - 1)}")
+            for skipped in () if before else self._skips:
+                yield self._read(self._width - skipped, int(begun), char)
+            if before:
+                yield self._read(int(before), int(begun), char)
+
+    def _read(self, count: int, value: int, char: str) -> Reading:
+        """A digit behind so many bits, of which `value` may have more."""
+        count, value = count + self._width, value << self._width | self._values[char]
+        letter = None
+        if count >= 8:
+            count -= 8
+            letter = chr(value >> count & 0xFF)
+        return Reading(letter, f"{count},{value & ((1 << count) - 1)}")
 
 
 _UNFINISHED = frozenset({"unexpected end of data", "truncated data"})

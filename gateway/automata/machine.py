@@ -60,6 +60,7 @@ class StateMachine(ABC):
 
     patterns: Sequence[Searched]
     furthest = 0  # the greatest of `Position.past`
+    looks_behind = True  # does what follows a position depend on what stands before the next character?
     cost = 0  # of a character of hostile text, in 2 microseconds, where that is much
     # A server puts `gc.freeze` here: with a hundred thousand states, a full collection stops every stream for a while.
     on_growth: ClassVar[Callable[[], object]] = int
@@ -87,6 +88,10 @@ class StateMachine(ABC):
     @abstractmethod
     def class_key(self, unit: str) -> tuple[Any, int]:
         """What tells the class of a folded character from the others, and its kind."""
+
+    def reads(self, key: Any) -> int:
+        """`CharClass.reads` of the class with this key."""
+        return -1
 
     @abstractmethod
     def successors(self, position: Position, left: int, char_class: CharClass) -> tuple[Position, ...]:
@@ -120,21 +125,24 @@ class StateMachine(ABC):
             key = self.class_key(unit)
             char_class = self._by_key.get(key)
             if char_class is None:
-                char_class = self._by_key.setdefault(key, CharClass(*key, next(self._numbers)))
+                char_class = self._by_key.setdefault(key, CharClass(*key, next(self._numbers), self.reads(key[0])))
             if len(self._classes) < MAX_CHAR_CLASSES:
                 self._classes[unit] = char_class
         return char_class
 
     def after(self, position: Position, left: int, char_class: CharClass) -> tuple[Position, ...]:
         """`successors`, cached."""
-        steps = position.steps.get(char_class.number + left)
+        if not position.onward & char_class.reads:
+            return ()
+        number = char_class.number + (left if self.looks_behind or position is self.start_position else 0)
+        steps = position.steps.get(number)
         if steps is None:
             self._steps += 1
             if self._steps > MAX_STEPS:
                 self._steps = 0
                 self.forget_steps()
             self._grow()
-            steps = position.steps[char_class.number + left] = self.successors(position, left, char_class)
+            steps = position.steps[number] = self.successors(position, left, char_class)
         return steps
 
     def forget_steps(self) -> None:
@@ -262,9 +270,12 @@ class StateMachine(ABC):
         left, kind = state.left, char_class.kind
         if state.waits >> KINDS * left + kind & 1:
             return UNDECIDED
-        number = char_class.number + left
+        number = char_class.number + (left if self.looks_behind else 0)
+        reads = char_class.reads
         earliest: dict[Position, int] = {}
         for position, register in zip(state.positions, state.registers, strict=True):
+            if not position.onward & reads:
+                continue
             targets = position.steps.get(number)
             for target in self.after(position, left, char_class) if targets is None else targets:
                 # Registers come in their order, and before what begins only now.

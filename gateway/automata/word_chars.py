@@ -38,7 +38,6 @@ class Char(NamedTuple):
     gap: int  # may it lie between letters: 1; a blank: 2
     line_end: bool
     begins: tuple[int, ...]  # the encodings within a text of which a letter begins
-    is_mere: bool  # it is one letter or none, and nothing besides
 
 
 class WordChars:
@@ -81,7 +80,6 @@ class WordChars:
             gap=0 if unit.isalnum() else 2 if unit.isspace() else 1,
             line_end=unit in "\n\r\u2028\u2029",
             begins=begins,
-            is_mere=len(plain) < 2 and not looks_like + draws and not begins and unit.isalnum(),
         )
 
     def _looks(self, unit: str, plain: str) -> tuple[str, str]:

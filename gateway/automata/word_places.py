@@ -72,6 +72,8 @@ class Place(Position):
         self.continues = ALL_RIGHTS if continues else 0
         self.goes_on = ALL_RIGHTS if continues or self.waits else 0
         self.passes = continues and not rights
+        mere = self.node and not self.encoding and not self.state and not self.skip and self.edits == trie.set.edits
+        self.onward = trie.onward(self.node) if mere else -1
         self.steps = {}
 
 
@@ -118,7 +120,7 @@ class Places:
     def __init__(self, disguises: Obfuscation, embedded: int, short_spaced: int, short: int) -> None:
         self._disguises, self._embedded = disguises, embedded
         codes = enumerate(disguises.variants, embedded + 1)
-        self._dense = frozenset(encoding for encoding, name in codes if "base" in name)
+        self.dense = frozenset(encoding for encoding, name in codes if "base" in name)
         self._short_spaced, self._short = short_spaced, short
         self._known: dict[_Key, Place | None] = {}
 
@@ -221,7 +223,7 @@ class Places:
                     continue
                 doubled = DOUBLED if state == TWICE else 0
                 weight = trie.weight[end]
-                if encoding in self._dense and weight < SHORT_DENSE:
+                if encoding in self.dense and weight < SHORT_DENSE:
                     continue
                 if not flags & SECOND_PLAIN and self._disguises.leet and 1 < weight < self._short:
                     continue

@@ -12,6 +12,7 @@ from gateway.automata.edges import is_cjk, is_word_char
 from gateway.automata.pattern_states import Searched
 from gateway.automata.trie import ROOT, Trie
 
+_BITS = 59  # a prime number; an integer of that many is a small one
 CJK_WEIGHT = 3  # letters that a character of a script without spaces counts for
 
 
@@ -45,6 +46,7 @@ class WordTrie:
         chosen = [word for word in words.words if edged is None or _needs_edge(words, word[0]) == edged]
         self._rests = sorted({word[missing:] for word in chosen if len(word) > missing})
         self._heads = sorted((word[missing:], word[:missing]) for word in chosen) if missing else []
+        self._onward: dict[int, int] = {}
         nothing = bytes(len(self._rests))
         self.trie = trie = Trie(self._rests, nothing, nothing, None)
         count = len(trie.labels)
@@ -99,6 +101,15 @@ class WordTrie:
             yield begin
             begin += 1
 
+    def onward(self, node: int) -> int:
+        """The bits of the letters that lead on, the node's own included, which may come again; behind a blank much does."""
+        known = self._onward.get(node)
+        if known is None:
+            labels, first = self.trie.labels, self.trie.first
+            letters = labels[first[node] : first[node + 1]] + labels[node]
+            known = self._onward[node] = -1 if labels[node] == " " else letter_bits(letters)
+        return known
+
     def parent(self, node: int) -> int:
         return bisect_right(self.trie.first, node) - 1
 
@@ -114,6 +125,14 @@ class WordTrie:
     def needs_edge(self, node: int) -> bool:
         """At the character that leads to the node, if it is the first or the last of a whole word."""
         return _needs_edge(self.set, self.trie.labels[node])
+
+
+def letter_bits(letters: str) -> int:
+    """A set of letters in few bits: some letters share one, and there are others."""
+    bits = 0
+    for letter in letters:
+        bits |= 1 << ord(letter) % _BITS
+    return bits
 
 
 def _needs_edge(words: WordSet, char: str) -> bool:
