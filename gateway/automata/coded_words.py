@@ -9,8 +9,8 @@ with a letter (`_Spot`). Only where a text ends is there a determinised state, w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from gateway.automata.literals import Folded
 from gateway.automata.machine import MAX_LEAP
@@ -20,6 +20,7 @@ from gateway.automata.word_places import DOUBLED, EXACT, PLAIN, Bundle, Place
 from gateway.automata.word_trie import WordSet
 
 MAX_READ = 100_000  # entries of tables, some 200 bytes each
+LONGEST_THREAD = 4  # characters
 
 
 class _Spot:
@@ -47,18 +48,49 @@ class _CodePlace:
         self.places: dict[_Spot, Place] = {}
 
 
-_Live: TypeAlias = dict[_CodePlace, dict[_Spot, int]]  # the ways that are open, each with its earliest beginning
+_Way: TypeAlias = tuple[_CodePlace, _Spot]
+_Live: TypeAlias = dict[_CodePlace, dict[_Spot, int]]  # ways that are open, each with its earliest beginning
 
 
-class _Begun:
-    """The `positions` behind the first character of a match, with what is known of where a second one `led`: most ways
-    end there. None: a match is certain."""
+class _Thread:
+    """The ways from one beginning, so many characters behind it, with what is known of where a further one `led`; None:
+    a match is certain. Most end in these characters, and which do is known for most texts. `begun`: positions of the
+    first character."""
 
-    __slots__ = ("led", "positions")
+    __slots__ = ("begun", "led", "length", "ways")
 
-    def __init__(self, positions: tuple[Position, ...]) -> None:
-        self.positions = positions
-        self.led: dict[str, tuple[tuple[_CodePlace, _Spot], ...] | None] = {}
+    def __init__(self, ways: tuple[_Way, ...], length: int, begun: tuple[Position, ...] = ()) -> None:
+        self.ways, self.length, self.begun = ways, length, begun
+        self.led: dict[str, _Thread | None] = {}
+
+
+class _Open(NamedTuple):
+    """The ways that are open in a state: those of short threads, each with its beginning, and `others`. Beginnings are
+    numbers below `count`, the later the greater, whose registers are in `register_of`."""
+
+    threads: Sequence[tuple[_Thread, int]]
+    others: _Live
+    register_of: Mapping[int, int]
+    count: int
+
+
+class _State(PatternState):
+    """A state whose positions are worked out where they are asked for, which is seldom."""
+
+    __slots__ = ()
+
+    @property
+    def positions(self) -> tuple[Position, ...]:  # type: ignore[override]
+        return tuple([position for position, _ in self._places()])
+
+    @property
+    def registers(self) -> tuple[int, ...]:  # type: ignore[override]
+        return tuple([register for _, register in self._places()])
+
+    def _places(self) -> list[tuple[Position, int]]:
+        machine = self.machine
+        assert isinstance(machine, CodedWords)
+        return machine.places(self.ways)
 
 
 class CodedWords(ObfuscatedWords):
@@ -85,7 +117,7 @@ class CodedWords(ObfuscatedWords):
     def _forget_tables(self) -> None:
         self._spots: dict[Place, _Spot] = {}
         self._code_places: dict[tuple[int, str], _CodePlace] = {}
-        self._begun: dict[CharClass, _Begun] = {}
+        self._begun: dict[CharClass, _Thread] = {}
         self._read = 0
 
     def leap(self, state: PatternState, text: str) -> Leap | None:
@@ -94,32 +126,38 @@ class CodedWords(ObfuscatedWords):
             return self._joined(state, text)
         if self._read > MAX_READ or self._places.is_full():
             self.forget_steps()
-        count, left = state.count, state.left
-        live, begun, at = self._ways(state), None, 0
-        lefts: list[int] = []
+        threads, others, register_of, count = state.ways or self._open(state)
+        left, lefts = state.left, list[int]()
         for at, char in enumerate(text, count):
             folded = self.fold(char).text
             if len(folded) != 1:
                 return None
             char_class = self.char_class(folded)
             code = char_class.key.code
-            after = self._follow_ways(live, code)
+            after = self._follow_ways(others, code)
             if after is None:
                 return None
-            if begun is not None:
-                ways = begun.led[code] if code in begun.led else self._second(begun, code)
-                if ways is None:
+            kept: list[tuple[_Thread, int]] = []
+            for thread, start in threads:
+                led = thread.led[code] if code in thread.led else self._further(thread, code)
+                if led is None:
                     return None
-                for place, spot in ways:
+                if led.length < LONGEST_THREAD:
+                    if led.ways:
+                        kept.append((led, start))
+                    continue
+                for place, spot in led.ways:
                     known = after.get(place)
                     if known is None:
-                        after[place] = {spot: at - 1}
-                    elif spot not in known:
-                        after[place] = {**known, spot: at - 1}
+                        after[place] = {spot: start}
+                    elif spot not in known:  # what is known began before
+                        after[place] = {**known, spot: start}
+            begun = self._begun.get(char_class) or self._begin(char_class, left)
+            if begun.ways:
+                kept.append((begun, at))
             lefts.append(left)
-            begun = self._begun.get(char_class) or self._first(char_class, left)
-            live, left = after, char_class.kind
-        return self._keep_leap(state, text, live, begun, lefts, left)
+            threads, others, left = kept, after, char_class.kind
+        return self._keep_leap(state, text, _Open(threads, others, register_of, count), lefts, left)
 
     def _joined(self, state: PatternState, text: str) -> Leap | None:
         target, moves = state, [(register, None) for register in range(state.count)]
@@ -132,12 +170,12 @@ class CodedWords(ObfuscatedWords):
             moves = [moves[of] if before is None else (at + of, before) for of, before in leap.moves]
         return Leap(target, tuple(moves))
 
-    def _ways(self, state: PatternState) -> _Live:
-        live: _Live = {}
+    def _open(self, state: PatternState) -> _Open:
+        others: _Live = {}
         for position, register in zip(state.positions, state.registers, strict=True):
             for place, spot in self._ways_at(position):
-                live.setdefault(place, {}).setdefault(spot, register)  # the earliest comes first
-        return live
+                others.setdefault(place, {}).setdefault(spot, register)  # the earliest comes first
+        return _Open((), others, {register: register for register in range(state.count)}, state.count)
 
     def _ways_at(self, position: Position) -> Iterator[tuple[_CodePlace, _Spot]]:
         for each in position.places if isinstance(position, Bundle) else (position,):
@@ -177,26 +215,32 @@ class CodedWords(ObfuscatedWords):
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
-    def _first(self, char_class: CharClass, left: int) -> _Begun:
+    def _begin(self, char_class: CharClass, left: int) -> _Thread:
         self._count()
-        begun = self._begun[char_class] = _Begun(self.after(self.start_position, left, char_class))
+        positions = self.after(self.start_position, left, char_class)
+        ways = tuple([way for position in positions for way in self._ways_at(position)])
+        begun = self._begun[char_class] = _Thread(ways, 1, positions)
         return begun
 
-    def _second(self, begun: _Begun, code: str) -> tuple[tuple[_CodePlace, _Spot], ...] | None:
+    def _further(self, thread: _Thread, code: str) -> _Thread | None:
         self._count()
         live: _Live = {}
-        for position in begun.positions:
-            for place, spot in self._ways_at(position):
-                live.setdefault(place, {})[spot] = 0
-        led = self._follow_ways(live, code)
-        ways = None if led is None else tuple([(place, spot) for place, spots in led.items() for spot in spots])
-        begun.led[code] = ways
-        return ways
+        for place, spot in thread.ways:
+            live.setdefault(place, {})[spot] = 0
+        after = self._follow_ways(live, code)
+        led = None
+        if after is not None:
+            ways = tuple([(place, spot) for place, spots in after.items() for spot in spots])
+            led = _Thread(ways, thread.length + 1)
+        thread.led[code] = led
+        return led
 
     def _readings(self, place: _CodePlace, code: str) -> tuple[tuple[str | None, _CodePlace], ...]:
         self._count()
-        found = self._chars.read_code(place.encoding, place.state, code)
-        read = place.read[code] = tuple([(letters, self._code_place(place.encoding, state)) for letters, state in found])
+        found = self._chars.readings(place.encoding, place.state, code)
+        read = place.read[code] = tuple(
+            [(letters, self._code_place(place.encoding, state)) for letters, state in found]
+        )
         return read
 
     def _led(self, spot: _Spot, letters: str | None) -> _Spot | None:
@@ -232,32 +276,57 @@ class CodedWords(ObfuscatedWords):
 
     # -- states --------------------------------------------------------------------------------------------------------
 
-    def _keep_leap(
-        self, state: PatternState, text: str, live: _Live, begun: _Begun | None, lefts: Sequence[int], left: int
-    ) -> Leap:
-        found: list[tuple[int, Position]] = []
-        for at, spots in live.items():
-            for spot, start in spots.items():
-                place = at.places.get(spot) or self._place(at, spot)
-                found.append((start, place))
-        found.sort(key=_start_of)
-        newest = state.count + len(text) - 1
-        if begun is not None:
-            found += [(newest, position) for position in begun.positions]
-        starts: dict[int, int] = {}
-        registers = tuple([starts.setdefault(start, len(starts)) for start, _ in found])
-        keep = self._has_room()
-        target = self.state(tuple([position for _, position in found]), registers, left, None, keep=keep)
-        leap = Leap(target, tuple([self._move(start, state.count, lefts) for start in starts]))
-        if keep and state.targets is not None and target.targets is not None:
+    def _keep_leap(self, state: PatternState, text: str, ways: _Open, lefts: Sequence[int], left: int) -> Leap:
+        threads, others, known, count = ways
+        starts = {start for _, start in threads}
+        for spots in others.values():
+            starts.update(spots.values())
+        register_of = {start: register for register, start in enumerate(sorted(starts))}
+        key = (
+            tuple([(thread, register_of[start]) for thread, start in threads]),
+            tuple([(at, spot, register_of[start]) for at, spots in others.items() for spot, start in spots.items()]),
+            left,
+        )
+        target = self._states.get(key)
+        keep = target is None and self._has_room()
+        if target is None:
+            target = self._made(_Open(threads, others, register_of, count + len(text)), left, key if keep else None)
+        moves = [
+            (known[start], None) if start < count else (start - count, self.idle((), lefts[start - count]))
+            for start in register_of
+        ]
+        leap = Leap(target, tuple(moves))
+        if state.targets is not None and target.targets is not None and (keep or self._has_room()):
             self._targets += 1
-            self._entries += len(starts)
+            self._entries += len(moves)
             state.leaps[text] = leap
             self._grow()
         return leap
 
-    def _move(self, start: int, count: int, lefts: Sequence[int]) -> tuple[int, PatternState | None]:
-        return (start, None) if start < count else (start - count, self.idle((), lefts[start - count]))
+    def _made(self, ways: _Open, left: int, key: tuple[object, ...] | None) -> PatternState:
+        state = _State()
+        state.machine, state.left, state.moves, state.ways = self, left, None, ways
+        state.targets, state.leaps = None if key is None else {}, {}
+        state.count, state.waits, state.live = len(ways.register_of), 0, 0 if ways.register_of else -1
+        if self._guards or not all(searched.holds for searched in self.patterns):
+            for position, _ in state.entries:
+                state.waits |= position.waits
+            state.live = next((register for position, register in state.entries if position.searched.holds), -1)
+        if key is not None:
+            self._keep(key, state, len(ways.threads) + sum(map(len, ways.others.values())))
+        return state
+
+    def places(self, ways: _Open) -> list[tuple[Position, int]]:
+        """Each position with its register, the earliest first."""
+        found = [
+            (ways.register_of[start], at.places.get(spot) or self._place(at, spot))
+            for at, spots in ways.others.items()
+            for spot, start in spots.items()
+        ]
+        for thread, start in ways.threads:
+            positions = thread.begun or [self._place(at, spot) for at, spot in thread.ways]
+            found += [(ways.register_of[start], position) for position in positions]
+        return [(position, register) for register, position in sorted(found, key=_register)]
 
     def _place(self, at: _CodePlace, spot: _Spot) -> Place:
         place = self._places.encoded(spot.place, at.encoding, at.state)
@@ -266,5 +335,5 @@ class CodedWords(ObfuscatedWords):
         return place
 
 
-def _start_of(found: tuple[int, Position]) -> int:
+def _register(found: tuple[int, Position]) -> int:
     return found[0]

@@ -234,7 +234,7 @@ class StateMachine(ABC):
             state.machine, state.left, state.moves = self, left, moves
             state.positions, state.registers = positions, registers
             state.targets = {} if keep else None
-            state.leaps = {}
+            state.leaps, state.ways = {}, None
             state.count = max(registers, default=-1) + 1
             waits, live = 0, -1
             for position, register in zip(positions, registers, strict=True):
@@ -244,12 +244,15 @@ class StateMachine(ABC):
                     live = register
             state.waits, state.live = waits, live
             if keep:
-                if self._entries + len(positions) >= MAX_ENTRIES:
-                    self._empty_cache()
-                self._entries += 1 + len(positions)
-                self._states[key] = state
-                self._grow()
+                self._keep(key, state, len(positions))
         return state
+
+    def _keep(self, key: tuple[object, ...], state: PatternState, positions: int) -> None:
+        if self._entries + positions >= MAX_ENTRIES:
+            self._empty_cache()
+        self._entries += 1 + positions
+        self._states[key] = state
+        self._grow()
 
     def _grow(self) -> None:
         self._kept += 1
@@ -284,25 +287,27 @@ class StateMachine(ABC):
         for target in self.after(self.start_position, left, char_class):
             if target not in earliest:
                 earliest[target] = _start(target.region)
-        rights: dict[int, int] = {}
-        ended: list[Position] = []
-        for target in earliest:
-            if not target.passes:
+        remarkable = [target for target in earliest if not target.passes]
+        if remarkable:
+            rights: dict[int, int] = {}
+            for target in remarkable:
                 rights[target.owner] = rights.get(target.owner, 0) | target.rights(kind)
+            if ALL_RIGHTS in rights.values():
+                return UNDECIDED  # certain: one state, or several together, accept any next character
+            for target in remarkable:
                 if not target.goes_on >> kind & 1:
-                    ended.append(target)
-        if ALL_RIGHTS in rights.values():
-            return UNDECIDED  # certain: one state, or several together, accept any next character
-        for target in ended:
-            del earliest[target]
-        contexts = [target for target, start in earliest.items() if start == _BEFORE]
-        for target in contexts:
-            del earliest[target]
-        register_of = {start: register for register, start in enumerate(dict.fromkeys(earliest.values()))}
-        moves = tuple([-1 if start == _NEW else start for start in register_of])
+                    del earliest[target]
+        starts = dict.fromkeys(earliest.values())
+        if _BEFORE in starts:
+            del starts[_BEFORE]
+            for target in [target for target, start in earliest.items() if start == _BEFORE]:
+                earliest[target] = earliest.pop(target)  # behind the others
+        register_of = {start: register for register, start in enumerate(starts)}
+        moves = tuple([-1 if start == _NEW else start for start in starts])
+        register_of[_BEFORE] = -1
         return self.state(
-            (*earliest, *contexts),
-            (*map(register_of.__getitem__, earliest.values()), *[_BEFORE] * len(contexts)),
+            tuple(earliest),
+            tuple([register_of[start] for start in earliest.values()]),
             kind,
             None if moves == tuple(range(state.count)) else moves,
             keep=keep,

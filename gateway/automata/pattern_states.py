@@ -103,10 +103,22 @@ class PatternState(dict[str, "PatternState"]):
     on arrival (-1: a beginning at this very character), None when they stay; `count` of them, and `live` that of the
     live suffix, or -1. `waits`: the contexts that make a match certain. `targets` is the same table by letters, so that
     a character never seen before costs little where its letter is known; None where the state itself is not kept.
-    `leaps` are the same by short texts.
+    `leaps` are the same by short texts, and `ways` what a machine knows of the positions besides.
     """
 
-    __slots__ = ("count", "leaps", "left", "live", "machine", "moves", "positions", "registers", "targets", "waits")
+    __slots__ = (
+        "count",
+        "leaps",
+        "left",
+        "live",
+        "machine",
+        "moves",
+        "positions",
+        "registers",
+        "targets",
+        "waits",
+        "ways",
+    )
 
     machine: _Machine
     positions: tuple[Position, ...]
@@ -118,6 +130,7 @@ class PatternState(dict[str, "PatternState"]):
     waits: int
     targets: dict[CharClass, PatternState] | None
     leaps: dict[str, Leap]
+    ways: Any
 
     def __missing__(self, char: str) -> PatternState:
         return self.machine.work_out(self, char)

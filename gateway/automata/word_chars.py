@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from gateway.automata.encodings import (
@@ -100,18 +100,20 @@ class WordChars:
         key = encoding, state, code
         readings = self._readings.get(key)
         if readings is None:
-            reads = self.encodings[encoding - 1]
-            found = (reads.start(code) if state is None else reads.go_on(state, code)) if code else ()
-            folded: list[Reading] = []
-            for letters, rest in found:
-                if letters:
-                    seen = "".join(map(self._letters, letters))
-                    if encoding > self.embedded and not self._alphabet.issuperset(seen):
-                        continue
-                    # One that is escaped may be a disguise of another, or stand between two.
-                    letters = letters if seen and len(letters) == 1 and encoding <= self.embedded else seen
-                folded.append(Reading(letters, rest))
             if len(self._readings) >= MAX_READINGS:
                 self._readings.clear()
-            readings = self._readings[key] = tuple(folded)
+            readings = self._readings[key] = tuple(self.readings(encoding, state, code))
         return readings
+
+    def readings(self, encoding: int, state: str | None, code: str) -> Iterator[Reading]:
+        """The same, worked out."""
+        reads = self.encodings[encoding - 1]
+        found = (reads.start(code) if state is None else reads.go_on(state, code)) if code else ()
+        for letters, rest in found:
+            if letters:
+                seen = "".join(map(self._letters, letters))
+                if encoding > self.embedded and not self._alphabet.issuperset(seen):
+                    continue
+                # One that is escaped may be a disguise of another, or stand between two.
+                letters = letters if seen and len(letters) == 1 and encoding <= self.embedded else seen
+            yield Reading(letters, rest)

@@ -13,7 +13,7 @@ from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS, OTHER
 from gateway.automata.pattern_states import Position
 from gateway.automata.positions import Region
 from gateway.automata.trie import ROOT
-from gateway.automata.word_trie import WordTrie
+from gateway.automata.word_trie import WordTrie, letter_bits
 
 # What is known of a way besides its node.
 EDGED, GAPPED, JOINED, PLAIN, SECOND_PLAIN, DOUBLED, UNEVEN, EXACT, DONE, BLANK, MASKED = (
@@ -72,8 +72,11 @@ class Place(Position):
         self.continues = ALL_RIGHTS if continues else 0
         self.goes_on = ALL_RIGHTS if continues or self.waits else 0
         self.passes = continues and not rights
-        mere = self.node and not self.encoding and not self.state and not self.skip and self.edits == trie.set.edits
-        self.onward = trie.onward(self.node) if mere else -1
+        self.onward = -1
+        if self.state.startswith(SWAPPED):
+            self.onward = letter_bits(self.state[1:])
+        elif (self.node or self.skip) and not self.encoding and not self.state and self.edits == trie.set.edits:
+            self.onward = trie.onward(self.node, self.skip)
         self.steps = {}
 
 
