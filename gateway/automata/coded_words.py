@@ -1,6 +1,6 @@
 """Words in codes, read without a determinised state for each character.
 
-In prose each letter is a digit of Base64, of Base32 and of codes in codes, so that some twenty ways are open at any time,
+In prose each letter is a digit of Base64, of Base32 and of codes in codes, so that twenty ways are open at any time,
 and which ones depends on the last four or five characters: text that is new leads to new states all the time, and what
 is worked out for one of them seldom serves again. So the ways are followed together that are at the same place in the
 same code, through tables that are soon complete: what a character comes to there (`_CodePlace`), and which words go on
@@ -19,7 +19,8 @@ from gateway.automata.pattern_states import CharClass, Leap, PatternState, Posit
 from gateway.automata.word_places import DOUBLED, EXACT, PLAIN, Bundle, Place
 from gateway.automata.word_trie import WordSet
 
-MAX_READ = 100_000  # entries of tables, some 200 bytes each
+MAX_TABLED = 100_000  # entries of tables, some 300 bytes each
+ENTRIES_OF_A_WAY = 3  # a state's way takes as much as so many positions of other automata
 LONGEST_THREAD = 4  # characters
 
 
@@ -66,12 +67,12 @@ class _Thread:
 
 class _Open(NamedTuple):
     """The ways that are open in a state: those of short threads, each with its beginning, and `others`. Beginnings are
-    numbers below `count`, the later the greater, whose registers are in `register_of`."""
+    numbers below `numbered`, the later the greater, whose registers are in `register_of`."""
 
     threads: Sequence[tuple[_Thread, int]]
     others: _Live
     register_of: Mapping[int, int]
-    count: int
+    numbered: int
 
 
 class _State(PatternState):
@@ -113,18 +114,19 @@ class CodedWords(ObfuscatedWords):
         """Empty the tables, too."""
         super().forget_steps()
         self._forget_tables()
+        self._empty_cache()  # states know of the tables
 
     def _forget_tables(self) -> None:
         self._spots: dict[Place, _Spot] = {}
         self._code_places: dict[tuple[int, str], _CodePlace] = {}
         self._begun: dict[CharClass, _Thread] = {}
-        self._read = 0
+        self._tabled = 0
 
     def leap(self, state: PatternState, text: str) -> Leap | None:
         """As of any machine; what is longer than texts that are remembered is made of several."""
         if len(text) > MAX_LEAP:
             return self._joined(state, text)
-        if self._read > MAX_READ or self._places.is_full():
+        if self._tabled > MAX_TABLED or self._places.is_full():
             self.forget_steps()
         threads, others, register_of, count = state.ways or self._open(state)
         left, lefts = state.left, list[int]()
@@ -152,7 +154,7 @@ class CodedWords(ObfuscatedWords):
                         after[place] = {spot: start}
                     elif spot not in known:  # what is known began before
                         after[place] = {**known, spot: start}
-            begun = self._begun.get(char_class) or self._begin(char_class, left)
+            begun = self._begun.get(char_class) or self._first(char_class, left)
             if begun.ways:
                 kept.append((begun, at))
             lefts.append(left)
@@ -160,7 +162,8 @@ class CodedWords(ObfuscatedWords):
         return self._keep_leap(state, text, _Open(threads, others, register_of, count), lefts, left)
 
     def _joined(self, state: PatternState, text: str) -> Leap | None:
-        target, moves = state, [(register, None) for register in range(state.count)]
+        target = state
+        moves: list[tuple[int, PatternState | None]] = [(register, None) for register in range(state.count)]
         for at in range(0, len(text), MAX_LEAP):
             part = text[at : at + MAX_LEAP]
             leap = target.leaps.get(part) or self.leap(target, part)
@@ -215,7 +218,7 @@ class CodedWords(ObfuscatedWords):
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
-    def _begin(self, char_class: CharClass, left: int) -> _Thread:
+    def _first(self, char_class: CharClass, left: int) -> _Thread:
         self._count()
         positions = self.after(self.start_position, left, char_class)
         ways = tuple([way for position in positions for way in self._ways_at(position)])
@@ -271,7 +274,7 @@ class CodedWords(ObfuscatedWords):
         return known or self._code_places.setdefault((encoding, state), _CodePlace(encoding, state))
 
     def _count(self) -> None:
-        self._read += 1
+        self._tabled += 1
         self._grow()
 
     # -- states --------------------------------------------------------------------------------------------------------
@@ -313,12 +316,12 @@ class CodedWords(ObfuscatedWords):
                 state.waits |= position.waits
             state.live = next((register for position, register in state.entries if position.searched.holds), -1)
         if key is not None:
-            self._keep(key, state, len(ways.threads) + sum(map(len, ways.others.values())))
+            self._keep(key, state, ENTRIES_OF_A_WAY * (len(ways.threads) + sum(map(len, ways.others.values()))))
         return state
 
     def places(self, ways: _Open) -> list[tuple[Position, int]]:
         """Each position with its register, the earliest first."""
-        found = [
+        found: list[tuple[int, Position]] = [
             (ways.register_of[start], at.places.get(spot) or self._place(at, spot))
             for at, spots in ways.others.items()
             for spot, start in spots.items()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 # Behind a letter: the next one may need a separator before it.
@@ -22,7 +21,6 @@ ESCAPE = "\x1b"
 CONTROLS = {"\x07": "\x07"} | {chr(ord(char) + 0x40): ESCAPE + char for char in "[]\\PX^_"}
 _OTHER_SIGN = ","  # stands for what is neither ASCII nor a letter
 HEX_DIGIT = "[0-9a-f]"
-MAX_KNOWN = 32_768  # readings that an encoding remembers
 MAX_TAG = 256  # characters of a tag, or of a link's address, within a word
 
 
@@ -116,41 +114,26 @@ class BitEncoding(AnyLetter):
 
     def __init__(self, width: int, values: dict[str, int]) -> None:
         self._width, self._values = width, values
-        self._known = lru_cache(MAX_KNOWN)(self._readings)
-        self._skips = sorted({8 * byte % width for byte in range(width)})
+        self._counts = [width - skip for skip in sorted({8 * byte % width for byte in range(width)})]
 
     def start(self, char: str) -> Iterator[Reading]:
-        if (
-            char in self._values
-        ):  # with all of its bits or fewer: the next character tells, and until then it is one state
+        if char in self._values:  # with all of its bits or fewer, which the next character shows: so long one state
             yield Reading(None, f",{self._values[char]}")
 
-    def go_on(self, state: str, char: str) -> tuple[Reading, ...]:
-        return self._known(state, char)
-
-    def _readings(self, state: str, char: str) -> tuple[Reading, ...]:
-        return tuple(self._read_on(state, char))
-
-    def _read_on(self, state: str, char: str) -> Iterator[Reading]:
+    def go_on(self, state: str, char: str) -> Iterator[Reading]:
         if char in _PASSED:  # also where it is a digit of the code: between pieces it is none
             yield Reading(None, state)
         elif char == _PADDING:  # the next piece begins with a byte
             yield Reading(None, "0,0")
         if char in self._values:
             before, _, begun = state.partition(",")
-            for skipped in () if before else self._skips:
-                yield self._read(self._width - skipped, int(begun), char)
-            if before:
-                yield self._read(int(before), int(begun), char)
-
-    def _read(self, count: int, value: int, char: str) -> Reading:
-        """A digit behind so many bits, of which `value` may have more."""
-        count, value = count + self._width, value << self._width | self._values[char]
-        letter = None
-        if count >= 8:
-            count -= 8
-            letter = chr(value >> count & 0xFF)
-        return Reading(letter, f"{count},{value & ((1 << count) - 1)}")
+            for count in (int(before),) if before else self._counts:
+                value, rest = int(begun) << self._width | self._values[char], count + self._width
+                letter = None
+                if rest >= 8:
+                    rest -= 8
+                    letter = chr(value >> rest & 0xFF)
+                yield Reading(letter, f"{rest},{value & ((1 << rest) - 1)}")
 
 
 _UNFINISHED = frozenset({"unexpected end of data", "truncated data"})
@@ -162,7 +145,6 @@ class Decoded(AnyLetter):
     def __init__(self, encoded: Encoding, charset: str = "utf-8") -> None:
         self._encoded, self._charset = encoded, charset
         self._passes_zero = charset == "utf-8"
-        self._known = lru_cache(MAX_KNOWN)(self._decode)
 
     def start(self, char: str) -> Iterator[Reading]:
         return self._decoded("", self._encoded.start(char))
@@ -173,19 +155,15 @@ class Decoded(AnyLetter):
 
     def _decoded(self, begun: str, readings: Iterable[Reading]) -> Iterator[Reading]:
         for letters, inner in readings:
-            decoded = (None, begun) if letters is None else self._known(begun, letters)
-            if decoded is not None:
-                yield Reading(decoded[0], f"{decoded[1]}:{inner}")
-
-    def _decode(self, begun: str, letters: str) -> tuple[str | None, str] | None:
-        """The letter that these bytes are, if they are one, and what has begun then."""
-        if self._passes_zero and letters == "\0":
-            return None, begun
-        data = bytes.fromhex(begun) + letters.encode("latin-1", "replace")
-        try:
-            return data.decode(self._charset), ""
-        except UnicodeDecodeError as error:
-            return (None, data.hex()) if len(data) < 4 and error.reason in _UNFINISHED else None
+            if letters is None or (self._passes_zero and letters == "\0"):
+                yield Reading(None, f"{begun}:{inner}")
+                continue
+            data = bytes.fromhex(begun) + letters.encode("latin-1", "replace")
+            try:
+                yield Reading(data.decode(self._charset), f":{inner}")
+            except UnicodeDecodeError as error:
+                if len(data) < 4 and error.reason in _UNFINISHED:
+                    yield Reading(None, f"{data.hex()}:{inner}")
 
 
 class AnyOf(AnyLetter):
