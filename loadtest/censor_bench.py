@@ -63,9 +63,9 @@ Text = Sequence[str]  # tokens
 class Case:
     """Words, the texts they are looked for in, and how many occurrences there are in all texts together.
 
-    `kind`: `prose`; `careful` and `paranoid`, prose with this strength; `once`, of which the first pass counts; `live`, hostile text that keeps long beginnings
-    of words live; `cold`, hostile text that goes through more of a large list than the automaton keeps worked out. Both
-    are held against the same limit.
+    `kind`: `prose`; `careful` and `paranoid`, prose with this strength; `once`, text of which the first pass counts;
+    `live`, hostile text that keeps long beginnings of words live; `cold`, hostile text that goes through more of a large
+    list than the automaton keeps worked out. Both are held against the same limit.
     """
 
     name: str
@@ -119,8 +119,8 @@ def cases() -> list[Case]:
     cuts = [0, *accumulate(source.randint(3, 6) for _ in range(len(text) // 3))]
     pieces = tuple(filter(None, (text[begin:end] for begin, end in pairwise(cuts))))
     found += [
-        replace(basis, name=f"the licence, read once, {strength}", kind="once", texts=(pieces,), matches=matches, strength=strength)
-        for strength, matches in ONCE.items()
+        replace(basis, name=f"read once, {each}", kind="once", texts=(pieces,), matches=matches, strength=each)
+        for each, matches in ONCE.items()
     ]
     long_word = "a" * 999 + "b"
     found.append(

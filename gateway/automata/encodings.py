@@ -128,11 +128,8 @@ class BitEncoding(AnyLetter):
         if char in self._values:
             before, _, begun = state.partition(",")
             for count in (int(before),) if before else self._counts:
-                value, rest = int(begun) << self._width | self._values[char], count + self._width
-                letter = None
-                if rest >= 8:
-                    rest -= 8
-                    letter = chr(value >> rest & 0xFF)
+                value, rest = int(begun) << self._width | self._values[char], (count + self._width) % 8
+                letter = chr(value >> rest & 0xFF) if count + self._width >= 8 else None
                 yield Reading(letter, f"{rest},{value & ((1 << rest) - 1)}")
 
 
@@ -157,6 +154,10 @@ class Decoded(AnyLetter):
         for letters, inner in readings:
             if letters is None or (self._passes_zero and letters == "\0"):
                 yield Reading(None, f"{begun}:{inner}")
+                continue
+            if self._passes_zero and not begun and letters < "\xc2":  # what begins UTF-8: quicker than to try
+                if letters < "\x80":
+                    yield Reading(letters, f":{inner}")
                 continue
             data = bytes.fromhex(begun) + letters.encode("latin-1", "replace")
             try:
