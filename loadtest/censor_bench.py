@@ -64,8 +64,8 @@ class Case:
     """Words, the texts they are looked for in, and how many occurrences there are in all texts together.
 
     `kind`: `prose`; `careful` and `paranoid`, prose with this strength; `once`, text of which the first pass counts;
-    `live`, hostile text that keeps long beginnings of words live; `cold`, hostile text that goes through more of a large
-    list than the automaton keeps worked out. Both are held against the same limit.
+    `live`, hostile text that keeps long beginnings of words live; `cold`, hostile text that goes through more of a
+    large list than the automaton keeps worked out. Both are held against the same limit.
     """
 
     name: str
