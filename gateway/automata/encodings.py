@@ -114,13 +114,11 @@ class BitEncoding(AnyLetter):
 
     def __init__(self, width: int, values: dict[str, int]) -> None:
         self._width, self._values = width, values
-        self._skips = sorted({8 * byte % width for byte in range(width)})
+        self._counts = [width - skip for skip in sorted({8 * byte % width for byte in range(width)})]
 
     def start(self, char: str) -> Iterator[Reading]:
-        if char in self._values:
-            for skip in self._skips:
-                count = self._width - skip
-                yield Reading(None, f"{count},{self._values[char] & ((1 << count) - 1)}")
+        if char in self._values:  # with all of its bits or fewer, which the next character shows: so long one state
+            yield Reading(None, f",{self._values[char]}")
 
     def go_on(self, state: str, char: str) -> Iterator[Reading]:
         if char in _PASSED:  # also where it is a digit of the code: between pieces it is none
@@ -129,13 +127,10 @@ class BitEncoding(AnyLetter):
             yield Reading(None, "0,0")
         if char in self._values:
             before, _, begun = state.partition(",")
-            count, value = int(before), int(begun)
-            count, value = count + self._width, value << self._width | self._values[char]
-            letter = None
-            if count >= 8:
-                count -= 8
-                letter = chr(value >> count)
-            yield Reading(letter, f"{count},{value & ((1 << count) - 1)}")
+            for count in (int(before),) if before else self._counts:
+                value, rest = int(begun) << self._width | self._values[char], (count + self._width) % 8
+                letter = chr(value >> rest & 0xFF) if count + self._width >= 8 else None
+                yield Reading(letter, f"{rest},{value & ((1 << rest) - 1)}")
 
 
 _UNFINISHED = frozenset({"unexpected end of data", "truncated data"})
@@ -159,6 +154,10 @@ class Decoded(AnyLetter):
         for letters, inner in readings:
             if letters is None or (self._passes_zero and letters == "\0"):
                 yield Reading(None, f"{begun}:{inner}")
+                continue
+            if self._passes_zero and not begun and letters < "\xc2":  # what begins UTF-8: quicker than to try
+                if letters < "\x80":
+                    yield Reading(letters, f":{inner}")
                 continue
             data = bytes.fromhex(begun) + letters.encode("latin-1", "replace")
             try:

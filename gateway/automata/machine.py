@@ -60,6 +60,7 @@ class StateMachine(ABC):
 
     patterns: Sequence[Searched]
     furthest = 0  # the greatest of `Position.past`
+    looks_behind = True  # does what follows a position depend on what stands before the next character?
     cost = 0  # of a character of hostile text, in 2 microseconds, where that is much
     # A server puts `gc.freeze` here: with a hundred thousand states, a full collection stops every stream for a while.
     on_growth: ClassVar[Callable[[], object]] = int
@@ -87,6 +88,10 @@ class StateMachine(ABC):
     @abstractmethod
     def class_key(self, unit: str) -> tuple[Any, int]:
         """What tells the class of a folded character from the others, and its kind."""
+
+    def reads(self, key: Any) -> int:
+        """`CharClass.reads` of the class with this key."""
+        return -1
 
     @abstractmethod
     def successors(self, position: Position, left: int, char_class: CharClass) -> tuple[Position, ...]:
@@ -120,21 +125,24 @@ class StateMachine(ABC):
             key = self.class_key(unit)
             char_class = self._by_key.get(key)
             if char_class is None:
-                char_class = self._by_key.setdefault(key, CharClass(*key, next(self._numbers)))
+                char_class = self._by_key.setdefault(key, CharClass(*key, next(self._numbers), self.reads(key[0])))
             if len(self._classes) < MAX_CHAR_CLASSES:
                 self._classes[unit] = char_class
         return char_class
 
     def after(self, position: Position, left: int, char_class: CharClass) -> tuple[Position, ...]:
         """`successors`, cached."""
-        steps = position.steps.get(char_class.number + left)
+        if not position.onward & char_class.reads:
+            return ()
+        number = char_class.number + (left if self.looks_behind or position is self.start_position else 0)
+        steps = position.steps.get(number)
         if steps is None:
             self._steps += 1
             if self._steps > MAX_STEPS:
                 self._steps = 0
                 self.forget_steps()
             self._grow()
-            steps = position.steps[char_class.number + left] = self.successors(position, left, char_class)
+            steps = position.steps[number] = self.successors(position, left, char_class)
         return steps
 
     def forget_steps(self) -> None:
@@ -226,7 +234,7 @@ class StateMachine(ABC):
             state.machine, state.left, state.moves = self, left, moves
             state.positions, state.registers = positions, registers
             state.targets = {} if keep else None
-            state.leaps = {}
+            state.leaps, state.ways = {}, None
             state.count = max(registers, default=-1) + 1
             waits, live = 0, -1
             for position, register in zip(positions, registers, strict=True):
@@ -236,12 +244,15 @@ class StateMachine(ABC):
                     live = register
             state.waits, state.live = waits, live
             if keep:
-                if self._entries + len(positions) >= MAX_ENTRIES:
-                    self._empty_cache()
-                self._entries += 1 + len(positions)
-                self._states[key] = state
-                self._grow()
+                self._keep(key, state, len(positions))
         return state
+
+    def _keep(self, key: tuple[object, ...], state: PatternState, positions: int) -> None:
+        if self._entries + positions >= MAX_ENTRIES:
+            self._empty_cache()
+        self._entries += 1 + positions
+        self._states[key] = state
+        self._grow()
 
     def _grow(self) -> None:
         self._kept += 1
@@ -262,9 +273,12 @@ class StateMachine(ABC):
         left, kind = state.left, char_class.kind
         if state.waits >> KINDS * left + kind & 1:
             return UNDECIDED
-        number = char_class.number + left
+        number = char_class.number + (left if self.looks_behind else 0)
+        reads = char_class.reads
         earliest: dict[Position, int] = {}
         for position, register in zip(state.positions, state.registers, strict=True):
+            if not position.onward & reads:
+                continue
             targets = position.steps.get(number)
             for target in self.after(position, left, char_class) if targets is None else targets:
                 # Registers come in their order, and before what begins only now.
@@ -273,25 +287,27 @@ class StateMachine(ABC):
         for target in self.after(self.start_position, left, char_class):
             if target not in earliest:
                 earliest[target] = _start(target.region)
-        rights: dict[int, int] = {}
-        ended: list[Position] = []
-        for target in earliest:
-            if not target.passes:
+        remarkable = [target for target in earliest if not target.passes]
+        if remarkable:
+            rights: dict[int, int] = {}
+            for target in remarkable:
                 rights[target.owner] = rights.get(target.owner, 0) | target.rights(kind)
+            if ALL_RIGHTS in rights.values():
+                return UNDECIDED  # certain: one state, or several together, accept any next character
+            for target in remarkable:
                 if not target.goes_on >> kind & 1:
-                    ended.append(target)
-        if ALL_RIGHTS in rights.values():
-            return UNDECIDED  # certain: one state, or several together, accept any next character
-        for target in ended:
-            del earliest[target]
-        contexts = [target for target, start in earliest.items() if start == _BEFORE]
-        for target in contexts:
-            del earliest[target]
-        register_of = {start: register for register, start in enumerate(dict.fromkeys(earliest.values()))}
-        moves = tuple([-1 if start == _NEW else start for start in register_of])
+                    del earliest[target]
+        starts = dict.fromkeys(earliest.values())
+        if _BEFORE in starts:
+            del starts[_BEFORE]
+            for target in [target for target, start in earliest.items() if start == _BEFORE]:
+                earliest[target] = earliest.pop(target)  # behind the others
+        register_of = {start: register for register, start in enumerate(starts)}
+        moves = tuple([-1 if start == _NEW else start for start in starts])
+        register_of[_BEFORE] = -1
         return self.state(
-            (*earliest, *contexts),
-            (*map(register_of.__getitem__, earliest.values()), *[_BEFORE] * len(contexts)),
+            tuple(earliest),
+            tuple([register_of[start] for start in earliest.values()]),
             kind,
             None if moves == tuple(range(state.count)) else moves,
             keep=keep,

@@ -52,7 +52,7 @@ from gateway.automata.word_places import (
     bundled,
     distinct,
 )
-from gateway.automata.word_trie import WordSet, WordTrie
+from gateway.automata.word_trie import WordSet, WordTrie, letter_bits
 
 __all__ = ["ObfuscatedWords", "Obfuscation"]
 
@@ -67,6 +67,7 @@ MAX_TARGETS = 160_000
 # 1 and 2 edits of a thousand words. With edits, ten times as many words cost so much again for each edit.
 DISGUISES_COST, CODES_COST, EDITS_COST = 40, 150, (80, 240)
 
+ANY_LETTER = 1 << 62  # leads on where more than letters does
 _MAX_DIGITS = 3
 _EMPHASIS = frozenset("*_~`")
 _CONTROLS = frozenset({ESCAPE, *CONTROLS.values()})
@@ -79,6 +80,8 @@ class ObfuscatedWords(StateMachine):
 
     `fold` makes characters vanish that do not count at all; `letters` are those of a character, as the words have them.
     """
+
+    looks_behind = False  # an edge is looked for where a match begins, and else waited for
 
     def __init__(
         self,
@@ -120,20 +123,13 @@ class ObfuscatedWords(StateMachine):
             return distinct(led for place in position.places for led in self._go_on(place, char))
         return bundled(self._start(char, left))
 
-    @staticmethod
-    def _leads_nowhere(place: Place, letter: str) -> bool:
-        """Most letters of a hostile text, so it should cost little: is it none of those that may come next?"""
-        trie, node = place.trie.trie, place.node
-        if place.state.startswith((LINE, NUMBER)):
-            return False
-        if not letter:
-            return True
-        if place.skip or place.state or trie.labels[node] == letter:
-            return False
-        return trie.labels.find(letter, trie.first[node], trie.first[node + 1]) < 0
+    def reads(self, key: Char) -> int:
+        spaced = key.gap and (self._disguises.spacing or self._disguises.markup)
+        much = key.begins or spaced or key.code in _CONTROLS or self._disguises.variants
+        return -1 if much else letter_bits(key.plain + key.looks_like + key.draws) | ANY_LETTER
 
     def _start(self, char: Char, left: int) -> Led:
-        roots = self._roots if left == WORD_CHAR else self._edged_roots
+        roots = self._roots if left == WORD_CHAR or self._disguises.variants else self._edged_roots
         return [led for root in roots for led in self._read_first(root, char)]
 
     def _read_first(self, root: Place, char: Char) -> Led:
@@ -151,8 +147,7 @@ class ObfuscatedWords(StateMachine):
             return self._read_encoded(place, place.encoding, place.state, char.code)
         if not place.node and not place.skip:
             return self._read_first(place, char)
-        last = place.edits == place.trie.set.edits
-        if place.flags & DONE or (char.is_mere and last and self._leads_nowhere(place, char.plain)):
+        if place.flags & DONE:
             return []
         if place.state.startswith(SWAPPED):
             comes = place.state[1:] in (char.plain, *char.looks_like, *char.draws)
@@ -162,7 +157,7 @@ class ObfuscatedWords(StateMachine):
             led += self._read_encoded(place, encoding, None, char.code)
         if char.gap or place.state.startswith((LINE, NUMBER)):
             led += self._skip(place, char)
-        if not last:
+        if place.edits < place.trie.set.edits:
             led += self._edit(place)
         return led
 

@@ -26,14 +26,16 @@ class Searched:
 
 class CharClass:
     """Characters that no pattern can tell apart. `key` is what the machine knows the class by; `number` + the kind of
-    what stands before, what a position's steps are kept by."""
+    what stands before, what a position's steps are kept by. With no bit of `reads` in common with a
+    position's `onward`, they lead nowhere from there."""
 
-    __slots__ = ("key", "kind", "number")
+    __slots__ = ("key", "kind", "number", "reads")
 
-    def __init__(self, key: Any, kind: int, number: int) -> None:
+    def __init__(self, key: Any, kind: int, number: int, reads: int = -1) -> None:
         self.key = key
         self.kind = kind
         self.number = number
+        self.reads = reads
 
 
 class Position:
@@ -45,9 +47,22 @@ class Position:
 
     `kinds` are those that can lead to it. `passes`: nothing ends here and something goes on, whichever it was. `steps`
     are the positions behind it that are known, by the class of the next character and what stands before that.
+    `onward`: what leads on (`CharClass.reads`), where that is little: of all else nothing needs to be known.
     """
 
-    __slots__ = ("arrives", "continues", "goes_on", "owner", "passes", "past", "region", "searched", "steps", "waits")
+    __slots__ = (
+        "arrives",
+        "continues",
+        "goes_on",
+        "onward",
+        "owner",
+        "passes",
+        "past",
+        "region",
+        "searched",
+        "steps",
+        "waits",
+    )
 
     def __init__(
         self,
@@ -68,6 +83,7 @@ class Position:
         if waits:
             self.goes_on |= sum(1 << kind for kind in range(KINDS) if waits >> KINDS * kind & ALL_RIGHTS)
         self.passes = not arrives and not waits and continues & kinds == kinds
+        self.onward = -1
         self.steps: dict[int, tuple[Position, ...]] = {}
 
     def rights(self, kind: int) -> int:
@@ -87,10 +103,22 @@ class PatternState(dict[str, "PatternState"]):
     on arrival (-1: a beginning at this very character), None when they stay; `count` of them, and `live` that of the
     live suffix, or -1. `waits`: the contexts that make a match certain. `targets` is the same table by letters, so that
     a character never seen before costs little where its letter is known; None where the state itself is not kept.
-    `leaps` are the same by short texts.
+    `leaps` are the same by short texts, and `ways` what a machine knows of the positions besides.
     """
 
-    __slots__ = ("count", "leaps", "left", "live", "machine", "moves", "positions", "registers", "targets", "waits")
+    __slots__ = (
+        "count",
+        "leaps",
+        "left",
+        "live",
+        "machine",
+        "moves",
+        "positions",
+        "registers",
+        "targets",
+        "waits",
+        "ways",
+    )
 
     machine: _Machine
     positions: tuple[Position, ...]
@@ -102,6 +130,7 @@ class PatternState(dict[str, "PatternState"]):
     waits: int
     targets: dict[CharClass, PatternState] | None
     leaps: dict[str, Leap]
+    ways: Any
 
     def __missing__(self, char: str) -> PatternState:
         return self.machine.work_out(self, char)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from gateway.automata.encodings import (
@@ -38,7 +38,6 @@ class Char(NamedTuple):
     gap: int  # may it lie between letters: 1; a blank: 2
     line_end: bool
     begins: tuple[int, ...]  # the encodings within a text of which a letter begins
-    is_mere: bool  # it is one letter or none, and nothing besides
 
 
 class WordChars:
@@ -81,7 +80,6 @@ class WordChars:
             gap=0 if unit.isalnum() else 2 if unit.isspace() else 1,
             line_end=unit in "\n\r\u2028\u2029",
             begins=begins,
-            is_mere=len(plain) < 2 and not looks_like + draws and not begins and unit.isalnum(),
         )
 
     def _looks(self, unit: str, plain: str) -> tuple[str, str]:
@@ -102,18 +100,20 @@ class WordChars:
         key = encoding, state, code
         readings = self._readings.get(key)
         if readings is None:
-            reads = self.encodings[encoding - 1]
-            found = (reads.start(code) if state is None else reads.go_on(state, code)) if code else ()
-            folded: list[Reading] = []
-            for letters, rest in found:
-                if letters:
-                    seen = "".join(map(self._letters, letters))
-                    if encoding > self.embedded and not self._alphabet.issuperset(seen):
-                        continue
-                    # One that is escaped may be a disguise of another, or stand between two.
-                    letters = letters if seen and len(letters) == 1 and encoding <= self.embedded else seen
-                folded.append(Reading(letters, rest))
             if len(self._readings) >= MAX_READINGS:
                 self._readings.clear()
-            readings = self._readings[key] = tuple(folded)
+            readings = self._readings[key] = tuple(self.readings(encoding, state, code))
         return readings
+
+    def readings(self, encoding: int, state: str | None, code: str) -> Iterator[Reading]:
+        """The same, worked out."""
+        reads = self.encodings[encoding - 1]
+        found = (reads.start(code) if state is None else reads.go_on(state, code)) if code else ()
+        for letters, rest in found:
+            if letters:
+                seen = "".join(map(self._letters, letters))
+                if encoding > self.embedded and not self._alphabet.issuperset(seen):
+                    continue
+                # One that is escaped may be a disguise of another, or stand between two.
+                letters = letters if seen and len(letters) == 1 and encoding <= self.embedded else seen
+            yield Reading(letters, rest)

@@ -13,7 +13,7 @@ from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS, OTHER
 from gateway.automata.pattern_states import Position
 from gateway.automata.positions import Region
 from gateway.automata.trie import ROOT
-from gateway.automata.word_trie import WordTrie
+from gateway.automata.word_trie import WordTrie, letter_bits
 
 # What is known of a way besides its node.
 EDGED, GAPPED, JOINED, PLAIN, SECOND_PLAIN, DOUBLED, UNEVEN, EXACT, DONE, BLANK, MASKED = (
@@ -72,6 +72,11 @@ class Place(Position):
         self.continues = ALL_RIGHTS if continues else 0
         self.goes_on = ALL_RIGHTS if continues or self.waits else 0
         self.passes = continues and not rights
+        self.onward = -1
+        if self.state.startswith(SWAPPED):
+            self.onward = letter_bits(self.state[1:])
+        elif (self.node or self.skip) and not self.encoding and not self.state and self.edits == trie.set.edits:
+            self.onward = trie.onward(self.node, self.skip)
         self.steps = {}
 
 
@@ -118,7 +123,7 @@ class Places:
     def __init__(self, disguises: Obfuscation, embedded: int, short_spaced: int, short: int) -> None:
         self._disguises, self._embedded = disguises, embedded
         codes = enumerate(disguises.variants, embedded + 1)
-        self._dense = frozenset(encoding for encoding, name in codes if "base" in name)
+        self.dense = frozenset(encoding for encoding, name in codes if "base" in name)
         self._short_spaced, self._short = short_spaced, short
         self._known: dict[_Key, Place | None] = {}
 
@@ -221,7 +226,7 @@ class Places:
                     continue
                 doubled = DOUBLED if state == TWICE else 0
                 weight = trie.weight[end]
-                if encoding in self._dense and weight < SHORT_DENSE:
+                if encoding in self.dense and weight < SHORT_DENSE:
                     continue
                 if not flags & SECOND_PLAIN and self._disguises.leet and 1 < weight < self._short:
                     continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 
@@ -12,6 +12,7 @@ from gateway.automata.edges import is_cjk, is_word_char
 from gateway.automata.pattern_states import Searched
 from gateway.automata.trie import ROOT, Trie
 
+_BITS = 59  # a prime number; an integer of that many is a small one
 CJK_WEIGHT = 3  # letters that a character of a script without spaces counts for
 
 
@@ -45,6 +46,7 @@ class WordTrie:
         chosen = [word for word in words.words if edged is None or _needs_edge(words, word[0]) == edged]
         self._rests = sorted({word[missing:] for word in chosen if len(word) > missing})
         self._heads = sorted((word[missing:], word[:missing]) for word in chosen) if missing else []
+        self._onward: dict[tuple[int, int], int] = {}
         nothing = bytes(len(self._rests))
         self.trie = trie = Trie(self._rests, nothing, nothing, None)
         count = len(trie.labels)
@@ -99,6 +101,19 @@ class WordTrie:
             yield begin
             begin += 1
 
+    def onward(self, node: int, skip: int) -> int:
+        """The bits of the letters so many below that lead on. The node's own, if it is near, may come again; and behind
+        a blank much leads on."""
+        known = self._onward.get((node, skip))
+        if known is None:
+            labels, first = self.trie.labels, self.trie.first
+            begin, end = first[node], first[node + 1]
+            for _ in range(skip):
+                begin, end = first[begin], first[end]
+            letters = {*labels[begin:end], *(() if skip else labels[node])}
+            known = self._onward[node, skip] = -1 if not skip and labels[node] == " " else letter_bits(letters)
+        return known
+
     def parent(self, node: int) -> int:
         return bisect_right(self.trie.first, node) - 1
 
@@ -114,6 +129,14 @@ class WordTrie:
     def needs_edge(self, node: int) -> bool:
         """At the character that leads to the node, if it is the first or the last of a whole word."""
         return _needs_edge(self.set, self.trie.labels[node])
+
+
+def letter_bits(letters: Iterable[str]) -> int:
+    """A set of letters in few bits: some letters share one, and there are others."""
+    bits = 0
+    for letter in letters:
+        bits |= 1 << ord(letter) % _BITS
+    return bits
 
 
 def _needs_edge(words: WordSet, char: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
 
+from gateway.automata.coded_words import CodedWords
 from gateway.automata.encodings import CONTROLS, ESCAPE, STACKED
 from gateway.automata.literals import Folded
 from gateway.automata.obfuscation import ObfuscatedWords, Obfuscation
@@ -51,7 +52,8 @@ def obfuscated(folds: frozenset[Fold], disguises: Obfuscation, words: list[WordS
         # What stands for nothing vanishes; what it stands for else, encodings may read as it is.
         return Folded(char if char in kept or lens.fold(char).text else "")
 
-    return ObfuscatedWords(words, disguises, fold, lambda char: lens.fold(char).text)
+    automaton = CodedWords if disguises.variants else ObfuscatedWords
+    return automaton(words, disguises, fold, lambda char: lens.fold(char).text)
 
 
 def word_set(

@@ -7,7 +7,9 @@ one character to be seen as that: there it is the word that is looked for in all
 
 from __future__ import annotations
 
+import sys
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import permutations, product
@@ -27,7 +29,7 @@ _IGNORABLE_RANGES = (
 )  # fmt: skip
 # Besides these, what no reader sees: controls other than tab and line ends, interlinear annotation, noncharacters.
 _CONTROL_RANGES = (
-    (0x00, 0x08), (0x0E, 0x1F), (0x7F, 0x84), (0x86, 0x9F), (0xFFF9, 0xFFFB), (0xFDD0, 0xFDEF),
+    (0x00, 0x08), (0x0E, 0x1F), (0x7F, 0x84), (0x86, 0x9F), (0xFDD0, 0xFDEF), (0xFFF9, 0xFFFB),
 )  # fmt: skip
 
 _WHITE_SPACE = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u2800\u3000") | {
@@ -52,8 +54,10 @@ _MAX_MARKS = 3  # of one letter that may stand in any order
 
 
 def _within(ranges: tuple[tuple[int, int], ...], char: str) -> bool:
+    """Is the character in one of these ranges, which are in order?"""
     code = ord(char)
-    return any(low <= code <= high for low, high in ranges)
+    at = bisect_right(ranges, (code, sys.maxunicode)) - 1
+    return at >= 0 and code <= ranges[at][1]
 
 
 def is_ignorable(char: str) -> bool:

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.automata import machine, obfuscation, word_chars, word_places
+from gateway.automata import coded_words, machine, obfuscation, word_chars, word_places
+from gateway.automata.coded_words import CodedWords
 from gateway.automata.encodings import DRAWN, LEET, PUNCTUATION
 from gateway.automata.obfuscation import ObfuscatedWords
 from gateway.censor.compile import compile_policy
@@ -281,6 +282,7 @@ def test_what_hostile_text_is_remembered_by_is_bounded_and_changes_nothing(monke
     monkeypatch.setattr(obfuscation, "MAX_TARGETS", 200)
     monkeypatch.setattr(machine, "MAX_ENTRIES", 1000)
     monkeypatch.setattr(machine, "MAX_STEPS", 500)
+    monkeypatch.setattr(coded_words, "MAX_TABLED", 600)
     compiled.cache_clear()
     censor, out = censor_for(Policy(name="p", rules=(rule,))), ""
     machines = [each for each in censor._program.patterns if isinstance(each, ObfuscatedWords)]  # type: ignore[union-attr]
@@ -293,6 +295,8 @@ def test_what_hostile_text_is_remembered_by_is_bounded_and_changes_nothing(monke
             assert len(each._chars._readings) <= 100
             assert sum(1 + len(state.positions) for state in each._states.values()) <= 1000
             assert each._targets <= 201
+            if isinstance(each, CodedWords):
+                assert each._tabled <= 600 + 600
             assert sum(len(state.leaps) for state in each._states.values()) <= 201
     assert out + censor.finish() == expected
     assert expected.count("<>") == len(hostile) + 3
