@@ -116,7 +116,7 @@ class NestedCensor(Censor):
     def _enter(self) -> None:
         """Scan the inner texts, too."""
         if self._passing:
-            self._nested.scanned = self._outer.scanned
+            self._nested.go_on_from(self._outer)
             self._passing = False
         self._scanner = self._nested
 
@@ -124,7 +124,7 @@ class NestedCensor(Censor):
         self._nested.end_piece()
         self._passing = self._nested.passing and not self.ended
         if self._passing:
-            self._outer.scanned = self._nested.scanned
+            self._outer.go_on_from(self._nested)
             self._scanner = self._outer
 
     # -- what a match does ---------------------------------------------------------------------------------------------

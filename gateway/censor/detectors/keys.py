@@ -286,7 +286,7 @@ API_KEY = Detector(
         "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGh",
         "dop_v1_" + "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
     ),
-    source="The issuers' own pages, which docs/detectors.md lists",
+    source=f"The issuers' own pages, which docs/detectors.md lists, such as {_GITHUB}",
     note=(
         "Where a key has a checksum, as GitHub's and npm's, it need not be right. Keys without a fixed beginning, such "
         "as an AWS secret access key, are left out: nothing tells them from other random text."

@@ -325,9 +325,9 @@ PRIVATE_KEY = Detector(
         "character of it counts, so that a word at the beginning of the next line is taken for it; behind up to six "
         f"short words between signs {_PART} characters; behind up to {_WORDS_BETWEEN} words {_LONG_PART}, or fewer "
         "with digits scattered in them. Also found are PEM files in base64, in base64 of that or in hexadecimal, the "
-        "private members of JSON Web Keys and of XML's RSAKeyValue, WireGuard's keys, the private part of PuTTY's files, secret keys of age, "
-        "signify and minisign, and static keys of OpenVPN. A key in pieces is found whatever signs divide them: pieces "
-        f"of one size up to {max(_EQUAL)} characters by that, other ones if the same kind of sign stands between them, "
-        "by the digits among their letters."
+        "private members of JSON Web Keys and of XML's RSAKeyValue, WireGuard's keys, the private part of PuTTY's "
+        "files, secret keys of age, signify and minisign, and static keys of OpenVPN. A key in pieces is found "
+        f"whatever signs divide them: pieces of one size up to {max(_EQUAL)} characters by that, other ones if the "
+        "same kind of sign stands between them, by the digits among their letters."
     ),
 )
