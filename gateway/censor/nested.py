@@ -130,7 +130,7 @@ class NestedCensor(Censor):
         """Scan the inner texts, too."""
         nested = self._nested or self._nest()
         if self._passing:
-            nested.scanned = self._outer.scanned
+            nested.continue_from(self._outer)
             self._passing = False
         self._scanner = nested
         return nested
@@ -139,7 +139,7 @@ class NestedCensor(Censor):
         nested.end_piece()
         self._passing = nested.passing and not self.ended
         if self._passing:
-            self._outer.scanned = nested.scanned
+            self._outer.continue_from(nested)
             self._scanner = self._outer
 
     # -- what a match does ---------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ def passes(program: Program | None, text: str, *, closed: bool = False, remember
         return False
     if program is None:
         return True
-    if not program.quick or len(text) > min(MAX_PASSING, program.max_hold):
+    if not program.quick or program.carried or len(text) > min(MAX_PASSING, program.max_hold):
         return False
     for words in program.machines:
         if not _no_words(words, text, closed):

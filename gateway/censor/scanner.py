@@ -120,9 +120,16 @@ class Scanner:
         return self._without_exempt(spans) if spans and self._exempt else spans, left
 
     def _drop_carried(self) -> None:
+        if self.readings is not None:
+            return  # they count the cursors
         kept = [cursor for cursor in self.literals if not (isinstance(cursor, CarriedCursor) and cursor.over)]
         self.literals[:] = kept  # others may have the same list
         self._carries = any(isinstance(cursor, CarriedCursor) for cursor in kept)
+        self._unusual = self._carries or self.readings is not None
+
+    def continue_from(self, other: Scanner) -> None:
+        """Continue where another scanner, of the same cursors, has come to."""
+        self.scanned, self.readings = other.scanned, other.readings
         self._unusual = self._carries or self.readings is not None
 
     def live_start(self) -> int:

@@ -103,6 +103,8 @@ PASSWORD = Rule(id="password", words=("12MONKEYS",), carry=True, secret=True, re
         ("It begins 12MON.", "KEYS", "KEYS"),
         ("12\u200b" + "\u200b" * 3000 + "MON", "KEYS", "[R]"),
         ("12", "12MONKEYS", "[R]"),
+        ("12MON", "\x1b[31mKEYS, 12MON\x1b[1mKEYS and on", "[R], [R] and on"),
+        ("12MON", "\x1b[31m or 12MONKEYS and on", "\x1b[31m or [R] and on"),
     ],
 )
 def test_a_word_over_two_answers(before: str, text: str, out: str) -> None:

@@ -54,6 +54,21 @@ FOUND = {
     "a personal token": ("GITHUB_PAT={}", DRAWN),
     "a key of an application": ("DD_APPLICATION_KEY: {}", "0a1b2c3d4e5f60718293a4b5c6d7e8f9"),
     "a key in an environment": ("TELNYX_KEY={}", DRAWN),
+    "an element": ("<db><password>{}</password></db>", CHOSEN),
+    "an attribute": ('<add key="Password" value="{}"/>', CHOSEN),
+    "a short name": ("login: x\npass: {}\n", CHOSEN),
+    "a short name in an environment": ("SMTP_PASS={}", CHOSEN),
+    "a short name in code": ('admin_pass = "{}"', CHOSEN),
+    "SQL": ("CREATE USER a PASSWORD '{}';", CHOSEN),
+    "MySQL": ("CREATE USER a IDENTIFIED BY '{}';", CHOSEN),
+    "PowerShell": ("ConvertTo-SecureString '{}' -AsPlainText -Force", CHOSEN),
+    "an option": ("tool --db-password {} --verbose", CHOSEN),
+    "mysql's option": ("mysql -h db -u root -p{} app", CHOSEN),
+    "sshpass": ("sshpass -p '{}' ssh u@h", CHOSEN),
+    "a registry": ("docker login -u me -p {} r.example", CHOSEN),
+    "a .netrc": ("machine h login u password {}\n", CHOSEN),
+    "requests": ("get(url, auth=('admin', '{}'))", CHOSEN),
+    "a call": ('smtp.login("me@example.com", "{}")', CHOSEN),
     "a signature": ("?sv=2024&sig={}&se=x", "uB8fO3%2Bq0n5ZyVJw" + "T1xk7C9LhA%3D"),
 }
 
@@ -90,6 +105,13 @@ LEFT = (
     "tokens: 1234567, token count: 4096",
     "passwordResetTokenExpiresInMinutes: 30",
     "::password::",
+    "PASS: tests/test-1.sh, PASS: TestName2, --- PASS: x (0.00s)",
+    "pass: true, bypass: yes2, compass: N52.5E13.4",
+    "mysql -u root -p app, docker run -p 8080:80 nginx:1.25",
+    "--password-stdin, --password <PASSWORD>, -passwd $PASS1",
+    "<password>changeme</password>, <password>${DB_PASSWORD1}</password>",
+    "auth=('admin', password1)",
+    'proxy_url="socks5h://<username>:<password>@proxy-host"',
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from hypothesis import assume, given, settings
@@ -13,6 +14,8 @@ from gateway.censor.nested import NestedCensor
 from gateway.inner_texts import Opened
 from gateway.policy.model import Action, Channel, Direction, Policy, Rule
 from gateway.wire.escapes import EscapeReader
+from gateway.wire.fences import ContentReader
+from gateway.wire.jsontext import escaped
 from tests.support.compiled import compiled
 from tests.support.escapes import Unescaper
 from tests.support.examples import examples
@@ -48,6 +51,25 @@ def test_e5_what_is_seen_twice_is_reported_once() -> None:
             assert out == text
             assert sorted({match.start for match in censor.matches}) == starts
             assert len(censor.matches) == len(set(censor.matches))
+
+
+@pytest.mark.parametrize("sequence", ["\x1b[31m", "\x9b31m", "\x1b]0;a title\x07", "\x1b(B"])
+def test_a_control_sequence_goes_on_where_an_inner_text_ends(sequence: str) -> None:
+    policy = Policy(name="p", rules=(Rule(id="r", words=("12MONKEYS",)),))
+    program = compiled(policy).program(Direction.OUTPUT, Channel.CONTENT)
+    assert program is not None
+    for text in (
+        f"is 12MON{sequence}KEYS.",
+        f'["a"] 12{sequence}MONKEYS.',
+        f'{{"a": "12MON{sequence}KEYS"}} 12MONKEYS.',
+    ):
+        outs = set()
+        for first, second in combinations(range(len(text)), 2):
+            censor = NestedCensor(program, ContentReader(), escaped)
+            pieces = text[:first], text[first:second], text[second:]
+            outs.add("".join(map(censor.feed, pieces)) + censor.finish())
+        assert len(outs) == 1
+        assert "KEYS" not in outs.pop()
 
 
 def test_runs_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,6 +156,8 @@ def encodings() -> dict[str, str]:
         return b64encode(before + pem(label)).decode()[-(-len(before) * 8 // 6) :]
 
     key = pem("PRIVATE KEY")
+    ssh2 = "\n".join(lines_of({"dashes": "---- "}, "SSH2 ENCRYPTED PRIVATE KEY")).encode()
+    dump = [f"{at:08x}: {key[at : at + 16].hex(' ', 2)}" for at in range(0, len(key), 16)]
     return {
         "base64": encoded("PRIVATE KEY"),
         "base64_1": encoded("PRIVATE KEY", b"\n"),
@@ -171,8 +173,19 @@ def encodings() -> dict[str, str]:
             for size in (12, 20)
         },
         "base64_java": '" +\n    "'.join(re.findall(".{1,76}", encoded("PRIVATE KEY"))),
+        "base64_twice": b64encode(encoded("PRIVATE KEY").encode()).decode(),
+        "base64_ssh2": b64encode(ssh2).decode(),
+        "hex_ssh2": ssh2.hex(),
+        "dump": "\n".join(dump)[10:],
+        "dump_text": "\n".join(
+            f"{line}  {key[16 * n :][:16].decode()}".replace("\n", ".") for n, line in enumerate(dump[:12])
+        )[10:]
+        + "\n"
+        + dump[12],
         "line": BODY[:180],
         "lines": "\n".join([BODY[:64], BODY[64:128], BODY[128:148]]),
+        "lines_bytes": "\\n'\n    b'".join([BODY[:64], BODY[64:128], BODY[128:148]]),
+        "lines_numbered": f"{BODY[:64]}\n11  {BODY[64:128]}\n12  {BODY[128:148]}",
         "lines_json": r"\n".join([BODY[:64], BODY[64:128], BODY[128:148]]),
         "hex_lines": "\n".join(re.findall(".{32}", BODY[:128].encode().hex())),
         "age": "AGE-SECRET-KEY-1" + "QZ" * 29,
@@ -218,10 +231,18 @@ def test_e1_what_is_near_a_key_comes_back(form: Form) -> None:
         assert censored(pieces) == filled(form["output"])
 
 
+@pytest.mark.parametrize("inner", range(3))
+@pytest.mark.parametrize("outer", range(3))
+def test_e1_base64_of_base64_at_any_byte(inner: int, outer: int) -> None:
+    coded = b64encode(bytes(outer) + b64encode(bytes(inner) + "\n".join(lines_of({})).encode())).decode()
+    for pieces in cuts(f"key: {coded}."):
+        assert re.fullmatch(r"key: [A-Za-z0-9]{0,7}\[X\]\.", censored(pieces))
+
+
 def test_e1_what_follows_an_end_line_is_not_held() -> None:
     censor = Censor(PROGRAM)
     text, _ = written({"join": "\n"}, lines_of({}))
-    key, after = text[: text.index(" And")], " And now"
+    key, after = text[: text.index(" And")], " And now."
     censor.feed(key)
     assert censor.feed(after) == after
     assert censor.held == 0

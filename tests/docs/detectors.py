@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable
 
 from gateway.censor.detectors import DETECTORS, Detector
-from gateway.censor.detectors.issuers import KEPT
+from gateway.censor.detectors.issuers import KEPT, OF_EXAMPLES, Kept
 from gateway.censor.detectors.keys import OWN
 from tests.censor.near_misses import NEAR_MISSES
 
@@ -56,8 +56,8 @@ def own_issuers() -> str:
     return "\n".join(["| Issuer | Forms, as regular expressions | Source |", "|---|---|---|", *rows])
 
 
-def kept_rules() -> str:
-    return _flowing(", ".join(f"`{kept.name}`" for kept in KEPT) + ".")
+def names(formats: Iterable[Kept]) -> str:
+    return _flowing(", ".join(f"`{each.name}`" for each in formats) + ".")
 
 
 def blocks() -> dict[str, str]:
@@ -65,5 +65,6 @@ def blocks() -> dict[str, str]:
         "the detectors": the_list(),
         **{f"detector {name}": of(detector) for name, detector in DETECTORS.items()},
         "issuers": own_issuers(),
-        "kept rules": kept_rules(),
+        "kept rules": names(kept for kept in KEPT if kept not in OF_EXAMPLES),
+        "formats of examples": names(kept for kept in KEPT if kept in OF_EXAMPLES),
     }

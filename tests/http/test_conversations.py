@@ -106,3 +106,21 @@ async def test_a_word_goes_on_from_answer_to_answer(path: str) -> None:
         said = await answer_of(gateway, path, {**body, "stream": True})
         assert "[CENSORED]" in said
         assert "KEYS" not in said
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(
+    ("said", "shown"), [("KEYS", "[CENSORED]"), ("KEYS, so", "[CENSORED], so"), (" KEYS", " KEYS"), ("KEY", "KEY")]
+)
+async def test_a_word_that_the_answer_before_began(said: str, shown: str, streamed: bool) -> None:
+    async def play(call: Call) -> None:
+        await call.send(stream(*said) if streamed else plain(completion(said)))
+        call.close()
+
+    messages = [USER, {"role": "assistant", "content": "It is 12MON"}, USER]
+    async with before(play, rules=RULES) as (gateway, _):
+        if streamed:
+            assert (await gateway.stream(messages=messages)).content() == shown
+        else:
+            answer = await gateway.ask(messages=messages)
+            assert answer.json()["choices"][0]["message"]["content"] == shown

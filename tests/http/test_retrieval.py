@@ -78,7 +78,7 @@ async def test_a_stored_response_as_a_stream() -> None:
         assert upstream.asked.request.target.endswith("?stream=true")
 
 
-async def test_every_place_to_go_on_from() -> None:
+async def test_every_place_to_continue_from() -> None:
     async with serving() as (gateway, upstream), of_openai(gateway) as client:
         whole = read(await gateway.client.get(PATH, params={"stream": "true"}))
         for after in range(-1, len(whole) + 1):

@@ -41,6 +41,18 @@ _HEADER = rf"(?i:authorization|proxy-authorization){_ASSIGNED}(?:{_QUOTE})?"
 _SCHEME = r"(?i:bearer|basic|token|apikey|ssws|bot)[ \t]{1,3}"
 _OPAQUE = r"[A-Za-z0-9+/=_\-.~]"
 
+# pass: VALUE, SMTP_PASS=VALUE; tests print "PASS: NAME".
+_SHORT_NAME = r"(?:(?:^|[^A-Za-z])pass|[_\-.](?i:pass))"
+# --password VALUE, mysql -pVALUE, and the line of a .netrc
+_OPTION = (
+    r"(?:(?:^|\s)-{1,2}(?:[a-z]{1,12}-){0,2}pass(?:word|wd)?[ \t]|login[ \t][^\s]{1,64}[ \t]password[ \t]"
+    r"|(?:sshpass|docker login[^\r\n]{0,60})[ \t]-p[ \t]?|mysql[^\r\n]{0,60}[ \t]-p"
+    r"|redis-cli[^\r\n]{0,60}[ \t]-a[ \t])"
+)
+# PASSWORD 'VALUE', ConvertTo-SecureString 'VALUE', auth=('user', 'VALUE')
+_FIRST = rf"(?i:auth(?:enticate)?|login)[ \t]?=?[ \t]?\({_QUOTE}[^\"'\s]{{1,64}}{_QUOTE},"
+_GIVEN = rf"(?:{_LOGIN}|(?i:identified by|convertto-securestring)|{_FIRST})[ \t]{{1,2}}{_QUOTE}"
+
 # Words that stand where a value belongs.
 _PLACEHOLDERS = frozenset(
     """
@@ -114,6 +126,18 @@ CREDENTIAL = Detector(
         ),
         # Authorization: Bearer TOKEN
         Format(f"{_OPAQUE}{{{_SHORTEST_DRAWN},}}", _HEADER + _SCHEME, rf"$|[^{_OPAQUE[1:]}", is_token),
+        Format(f"{_QUOTED}{{{_SHORTEST},}}", _SHORT_NAME + _INTO_QUOTES, _OUT_OF_QUOTES, is_password),
+        Format(
+            f"{_BARE}{{{_SHORTEST - 1},}}{_BARE_LAST}",
+            rf"(?:{_SHORT_NAME}{_INTO_BARE}|(?:^|[^A-Za-z])PASS=)",
+            _BARE_AFTER,
+            is_password,
+        ),
+        Format(f"{_BARE}{{{_SHORTEST - 1},}}{_BARE_LAST}", rf"{_OPTION}(?:{_QUOTE})?", _BARE_AFTER, is_password),
+        # <password>VALUE</password>, name="password" value="VALUE"
+        Format(rf"[^\s<>]{{{_SHORTEST},}}", f"{_CHOSEN}>", "</", is_password),
+        Format(rf"[^\s\"'<>]{{{_SHORTEST},}}", rf"{_CHOSEN}[\"'][ \t]value=[\"']", "[\"']", is_password),
+        Format(f"{_QUOTED}{{{_SHORTEST},}}", _GIVEN, _OUT_OF_QUOTES, is_password),
         # curl -u user:password
         Format(
             f"{_BARE}{{{_SHORTEST - 1},}}{_BARE_LAST}",
@@ -132,10 +156,11 @@ CREDENTIAL = Detector(
     ),
     note=(
         "The password of a web address or a connection string (postgres://user:PASSWORD@host), values of names such as "
-        f"password, token, api_key and AccountKey in code, JSON, YAML and environments, headers of authorization, and "
-        f"curl's -u. A password needs {_SHORTEST} characters of two kinds (digits, signs, letters of both cases), a "
-        f"token {_SHORTEST_DRAWN} that are random or of three kinds. Placeholders, words, names of variables and paths "
-        "are left out, and so are passwords made of letters of one case, but in addresses. In sentences and tables, as "
-        "in The password is VALUE, a password needs eight characters, of three kinds or random. The name stays."
+        "password, token, api_key and AccountKey in code, JSON, YAML, XML, SQL and environments, headers of "
+        f"authorization, and options such as curl's -u. A password needs {_SHORTEST} characters of two kinds (digits, "
+        f"signs, letters of both cases), a token {_SHORTEST_DRAWN} that are random or of three kinds. Placeholders, "
+        "words, names of variables and paths are left out, and so are passwords made of letters of one case, but in "
+        "addresses. In sentences and tables, as in The password is VALUE, a password needs eight characters, of three "
+        "kinds or random. The name stays."
     ),
 )

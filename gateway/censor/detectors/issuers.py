@@ -1,6 +1,7 @@
-"""Key formats from a third-party rule set: `issuers.toml` beside this file, which says whose it is.
+"""Key formats from a third-party rule set, `issuers.toml` beside this file, which says whose it is, and `examples.toml`
+for what that lacks.
 
-`python -m loadtest.secret_rules` makes that table. It divides the formats by what the keys are made of; the beginnings
+`python -m loadtest.secret_rules` makes the former. It divides the formats by what the keys are made of; the beginnings
 of each division become one expression that shares what they have in common, so that text is followed once for all.
 """
 
@@ -23,8 +24,8 @@ class Kept(NamedTuple):
     rest: str
 
 
-def _read() -> dict[str, tuple[Kept, ...]]:
-    text = resources.files(__package__).joinpath("issuers.toml").read_text(encoding="utf-8")
+def _read(table: str) -> dict[str, tuple[Kept, ...]]:
+    text = resources.files(__package__).joinpath(table).read_text(encoding="utf-8")
     return {
         division: tuple(Kept(name, tuple(entry["leads"]), entry["rest"]) for name, entry in entries.items())
         for division, entries in tomllib.loads(text).items()
@@ -32,8 +33,10 @@ def _read() -> dict[str, tuple[Kept, ...]]:
 
 
 # Made of letters, digits and _ only, of hyphens too, and of what else base64 and addresses have.
-DIVISIONS = _read()
+_RULES, _EXAMPLES = _read("issuers.toml"), _read("examples.toml")
+DIVISIONS = {division: _RULES[division] + _EXAMPLES[division] for division in _RULES}
 KEPT = tuple(kept for division in DIVISIONS.values() for kept in division)
+OF_EXAMPLES = frozenset(kept for division in _EXAMPLES.values() for kept in division)
 
 # Of random characters, at least one in so many is of another kind than the one before it.
 _RANDOM = 6

@@ -1,6 +1,8 @@
-"""API keys of well-known issuers: their beginnings, lengths and checksums were chosen to make them findable.
+"""API keys of well-known issuers: their beginnings and lengths were chosen to make them findable.
 
-The issuers below are read from their own pages; more come from a rule set that others keep (`issuers.py`).
+The issuers below are read from their own pages; more come from a rule set that others keep, and from examples
+(`issuers.py`). A checksum, as GitHub's and npm's keys have one, is not asked for: a key that a model has got wrong in
+one character says most of what the right one does.
 
 The machine follows everything that begins like a key up to its end; there the whole is compared, which costs the
 machine a few states for each issuer and not one for each character.
@@ -9,28 +11,24 @@ machine a few states for each issuer and not one for each character.
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Iterable
 from typing import NamedTuple
-from zlib import crc32
 
-from gateway.censor.detectors.issuers import DIVISIONS, Kept, branches, is_kept_key
+from gateway.censor.detectors.issuers import DIVISIONS, Kept, branches, is_kept_key, is_random
 from gateway.censor.detectors.model import Detector, Format
 from gateway.censor.detectors.secrets import KEY_BEFORE
 
 
 class Issuer(NamedTuple):
     """The issuer of keys that begin with `lead` and go on with `rest`, regular expressions, and the page that documents
-    them.
-
-    `checksum`: the last six characters are that of all others behind the lead.
+    them. `random`: what is in the form and does not look random is a name or a placeholder.
     """
 
     name: str
     lead: str
     rest: str
     page: str
-    checksum: bool = False
+    random: bool = False
 
     @property
     def form(self) -> str:
@@ -61,13 +59,25 @@ _ZAPIER = "https://help.zapier.com/hc/en-us/articles/8496288690317-Trigger-Zaps-
 _ENTRA = "https://learn.microsoft.com/en-us/entra/identity-platform/how-to-add-credentials"
 _TERRAFORM = "https://developer.hashicorp.com/terraform/cloud-docs/users-teams-organizations/api-tokens"
 _VAULT = "https://developer.hashicorp.com/vault/docs/concepts/tokens"
+_META = "https://developers.facebook.com/docs/facebook-login/guides/access-tokens"
+_NEW_RELIC = "https://docs.newrelic.com/docs/apis/intro-apis/new-relic-api-keys/"
+_MAILGUN = "https://documentation.mailgun.com/docs/mailgun/api-reference/mg-auth"
+_ASANA = "https://developers.asana.com/docs/personal-access-token"
+_ASTRA = "https://docs.datastax.com/en/astra-db-serverless/administration/manage-application-tokens.html"
+_BRAINTREE = "https://developer.paypal.com/braintree/docs/guides/authorization/tokenization-key"
+_BITWARDEN = "https://bitwarden.com/help/access-tokens/"
+_SALESFORCE = "https://help.salesforce.com/s/articleView?id=sf.remoteaccess_access_tokens.htm"
+_BEDROCK = "https://docs.aws.amazon.com/bedrock/latest/userguide/api-keys.html"
+_GOOGLE_CHAT = "https://developers.google.com/workspace/chat/quickstart/webhooks"
+_LOGIC_APPS = "https://learn.microsoft.com/en-us/azure/logic-apps/logic-apps-securing-a-logic-app"
+_UUID = f"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}"
 
 # Made of letters, digits and _ only: a hyphen ends them.
 WORDS = (
     Issuer("AWS", "A(?:KIA|SIA|BIA|CCA|3T[A-Z0-9])", "[A-Z2-7]{16}", _AWS),
-    Issuer("GitHub", "gh[oprsu]_", f"{_WORD}{{36}}", _GITHUB, checksum=True),
+    Issuer("GitHub", "gh[oprsu]_", f"{_WORD}{{36}}", _GITHUB, random=True),
     Issuer("GitHub", "github_pat_", f"{_WORD}{{22}}_{_WORD}{{59}}", _GITHUB),
-    Issuer("npm", "npm_", f"{_WORD}{{36}}", _NPM, checksum=True),
+    Issuer("npm", "npm_", f"{_WORD}{{36}}", _NPM, random=True),
     Issuer("Stripe", "[rs]k_(?:live|test)_", f"{_WORD}{{16,}}", "https://docs.stripe.com/keys"),
     Issuer("Stripe", "whsec_", f"{_WORD}{{32,}}", "https://docs.stripe.com/webhooks"),
     Issuer("Twilio", f"(?:AC|SK){_HEX}{{6}}", f"{_HEX}{{26}}", "https://www.twilio.com/docs/glossary/what-is-a-sid"),
@@ -82,11 +92,12 @@ WORDS = (
         "Meta",
         "EAA[A-Z]",
         f"{_WORD}{{90,}}",
-        "https://developers.facebook.com/docs/facebook-login/guides/access-tokens",
+        _META,
     ),
     Issuer(
         "Mailchimp", f"{_HEX}{{32}}-us", "[0-9]{1,2}", "https://mailchimp.com/developer/marketing/guides/quick-start/"
     ),
+    Issuer("New Relic", f"{_HEX}{{36}}", "NRAL", _NEW_RELIC),
     Issuer("RubyGems", "rubygems_", f"{_HEX}{{48}}", "https://guides.rubygems.org/api-key-scopes/"),
 )
 _GITLAB_KINDS = "gl(?:pat|dt|rt|cbt|ptt|ft|agent|oas|soat|imt|ffct)-"
@@ -142,6 +153,8 @@ TOKENS = (
         _TEAMS,
     ),
     Issuer("GC Notify", "gcntfy-", f"{_TOKEN}{{73,}}", "https://documentation.notification.canada.ca/en/keys.html"),
+    Issuer("Mailgun", f"{_HEX}{{32}}-{_HEX}{{8}}-", f"{_HEX}{{8}}", _MAILGUN),
+    Issuer("Meta", r"[0-9]{13,17}\|", f"{_TOKEN}{{27}}", _META, random=True),
     Issuer("age", "AGE-SECRET-KEY-1", "[AC-HJ-NP-Z02-9]{58}", "https://age-encryption.org/v1"),
 )
 
@@ -149,6 +162,31 @@ TOKENS = (
 # Made of what base64 and addresses have.
 OTHERS = (
     Issuer("Slack", r"hooks\.slack\.com/(?:services|workflows|triggers)/", r"[A-Za-z0-9+/]{43,56}", _SLACK_WEBHOOKS),
+    Issuer("Asana", r"[12]/[0-9]{13,20}(?:/[0-9]{13,20})?:", f"{_HEX}{{32}}", _ASANA),
+    Issuer("DataStax", f"AstraCS:{_WORD}{{24}}:", f"{_HEX}{{64}}", _ASTRA),
+    Issuer("Braintree", r"access_token\$(?:production|sandbox)\$[0-9a-z]{16}\$", f"{_HEX}{{32}}", _BRAINTREE),
+    Issuer("Bitwarden", rf"0\.{_UUID}\.{_WORD}{{30}}:", "[A-Za-z0-9+/]{22}==", _BITWARDEN),
+    Issuer("Salesforce", rf"00D{_WORD}{{12,15}}!", r"[A-Za-z0-9_.]{80,120}", _SALESFORCE),
+    Issuer("Microsoft Entra ID", rf"[01]\.A{_TOKEN}{{20,100}}\.Ag", f"{_TOKEN}{{80,}}", _ENTRA),
+    Issuer("Make", r"hook\.(?:[a-z]{2}[0-9]\.)?make\.com/", "[a-z0-9]{32}", "https://help.make.com/webhooks"),
+    Issuer(
+        "IFTTT",
+        r"maker\.ifttt\.com/(?:use|trigger/[^/\s]{1,64}(?:/json)?/with/key)/",
+        f"{_TOKEN}{{20,45}}",
+        "https://ifttt.com/maker_webhooks",
+    ),
+    Issuer(
+        "Google Chat",
+        rf"chat\.googleapis\.com/v1/spaces/{_TOKEN}+/messages\?key={_TOKEN}{{39}}&token=",
+        f"{_TOKEN}{{30,60}}",
+        _GOOGLE_CHAT,
+    ),
+    Issuer(
+        "Azure Logic Apps",
+        r"logic\.azure\.com(?::443)?/workflows/[0-9a-f]{32}/triggers/[^\s\"']{1,200}[?&]sig=",
+        f"{_TOKEN}{{40,60}}",
+        _LOGIC_APPS,
+    ),
     Issuer("Zapier", r"hooks\.zapier\.com/hooks/catch/[0-9]+/", "[A-Za-z0-9]{5,}", _ZAPIER),
 )
 _OTHER = r"[A-Za-z0-9_+/=~\-]"
@@ -158,13 +196,20 @@ _PIECE = 2
 _LONG_OTHER = r"[A-Za-z0-9_+/=%\-]"
 LONG = (
     Issuer("Google", r"ya29\.(?:c\.)?", f"{_LONG_OTHER}{{{_LONG},}}", _GOOGLE_TOKENS),
+    Issuer("AWS", "bedrock-api-key-", f"{_LONG_OTHER}{{{_LONG},}}", _BEDROCK),
     Issuer("Fly.io", "fm[12][ar]?_", f"{_LONG_OTHER}{{{_LONG},}}", "https://fly.io/docs/security/tokens/"),
     Issuer("Slack", "xoxd-", f"{_LONG_OTHER}{{{_LONG},}}", _SLACK),
     Issuer("Dropbox", r"sl\.(?:u\.)?", f"{_LONG_OTHER}{{{_LONG},}}", "https://developers.dropbox.com/oauth-guide"),
 )
 # Behind characters that any word may begin with, and that stay.
 BEHIND = (
-    (f"{_OTHER}{{3}}[0-9]", Issuer("Microsoft Entra ID", "Q~", r"[A-Za-z0-9_~\-]{31,34}", _ENTRA)),
+    (f"{_OTHER}{{3}}[0-9]", Issuer("Microsoft Entra ID", "Q~", r"[A-Za-z0-9_~.\-]{31,34}", _ENTRA)),
+    (
+        r"https?://[A-Za-z0-9.\-:]{4,80}",
+        Issuer(
+            "Mattermost", "/hooks/", "[a-z0-9]{26}", "https://developers.mattermost.com/integrate/webhooks/incoming/"
+        ),
+    ),
     (f"{_WORD}{{14}}", Issuer("HCP Terraform", r"\.atlasv1\.", r"[A-Za-z0-9_=\-]{60,}", _TERRAFORM)),
 )
 OWN = (*WORDS, *TOKENS, *OTHERS, *LONG, *(issuer for _, issuer in BEHIND))
@@ -181,27 +226,17 @@ def _leads(issuers: Iterable[Issuer], kept: Iterable[Kept] = ()) -> str:
 
 
 _FORMS = re.compile(_any_of(issuer.form for issuer in OWN))
-_CHECKED = re.compile(_any_of(issuer.form for issuer in WORDS if issuer.checksum))
-_BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_CHECKED = re.compile(_any_of(issuer.form for issuer in OWN if issuer.random))
 
 
 def is_api_key(text: str) -> bool:
-    """Is the whole in one of the forms, with the right checksum if it has one? Pieces from inside a long key are
-    accepted: their context has its beginning."""
+    """Is the whole in one of the forms, and random if it must be? Pieces from inside a long key are accepted: their
+    context has its beginning."""
     if len(text) <= _PIECE:
         return True
     if _FORMS.fullmatch(text) is None:
         return is_kept_key(text)
-    return _CHECKED.fullmatch(text) is None or checksum(text[4:-6]) == text[-6:]
-
-
-def checksum(random: str) -> str:
-    """The CRC-32 of a token's random part, in base 62 with leading zeros to six characters."""
-    rest, written = crc32(random.encode()), ""
-    while rest:
-        rest, digit = divmod(rest, 62)
-        written = _BASE62[digit] + written
-    return written.rjust(6, "0")
+    return _CHECKED.fullmatch(text) is None or is_random(text)
 
 
 def _after(token: str) -> str:
@@ -251,9 +286,9 @@ API_KEY = Detector(
         "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGh",
         "dop_v1_" + "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
     ),
-    source=f"The issuers' own pages, which docs/detectors.md lists; of GitHub's checksum, {_GITHUB}",
+    source=f"The issuers' own pages, which docs/detectors.md lists, such as {_GITHUB}",
     note=(
-        "GitHub's and npm's tokens must carry the right checksum, where their form has one. Keys without a fixed "
-        "beginning, such as an AWS secret access key, are left out: nothing tells them from other random text."
+        "Where a key has a checksum, as GitHub's and npm's, it need not be right. Keys without a fixed beginning, such "
+        "as an AWS secret access key, are left out: nothing tells them from other random text."
     ),
 )

@@ -65,11 +65,11 @@ _ISSUERS = (
 
 
 def is_card_number(text: str) -> bool:
-    """Is this a number of a known issuer, of a length it uses, with a right check digit? Goods from Germany have 13
-    digits that begin with 400 to 440 and a check digit of another kind."""
+    """Is this a number of a known issuer, of a length it uses, with a right check digit? Goods from Germany to
+    Japan have 13 digits that begin with a 4 and a check digit of another kind."""
     number = digits(text)
     issuer = int(number[:6])
-    if len(number) == 13 and 400 <= int(number[:3]) <= 440 and ean.is_valid(number):
+    if len(number) == 13 and ean.is_valid(number):
         return False
     known = any(each.low <= issuer <= each.high and len(number) in each.lengths for each in _ISSUERS)
     return known and luhn.is_valid(number)

@@ -18,7 +18,7 @@ of it.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import chain, starmap
 
 from gateway.censor.detectors.model import Detector, Format
@@ -51,7 +51,7 @@ _LINE = (
     rf"|\\+u000[aAdD]|%0[AaDd]|&#(?:10|13|x0?[AaDd]);){_DECORATION}"
 )
 # The end of the BEGIN line, and header lines such as Proc-Type, DEK-Info, Version or Comment.
-_HEAD = rf"{_LINE}(?:{_LINE})?(?:(?:[A-Z][A-Za-z\-]+: [^\r\n\\]+{_LINE})+(?:{_LINE})?)?"
+_HEAD = rf"{_LINE}(?:{_LINE})?(?:(?:[A-Z][A-Za-z\-]+: [^\r\n\\<&]+{_LINE})+(?:{_LINE})?)?"
 # Of a character that is escaped, with a backslash, as %2B or in HTML, what follows is base64 again.
 _ESCAPE = r"(?:[\\%]|&#(?:43|47|61|x2[BbFf]|x3[Dd]);)"
 
@@ -68,7 +68,7 @@ def _apart(words: int, less: int = 0, or_end: str = "") -> str:
 
 
 # Header lines that a program joins stand between the BEGIN line and the key.
-_WORDS_BEFORE, _WORDS_BETWEEN = 20, 16
+_WORDS_BEFORE, _WORDS_BETWEEN = 48, 16
 
 # Each match but the first begins with the last character of one before it, so a context ends before that.
 _PEM = (
@@ -137,7 +137,7 @@ _DIVIDED_PEM = (
 )
 
 
-def _aligned(text: str) -> str:
+def _aligned(text: str) -> list[str]:
     """What base64 makes of `text`, wherever in the encoded bytes it stands."""
     forms = []
     for before in range(3):
@@ -145,40 +145,55 @@ def _aligned(text: str) -> str:
         # The first and the last character may also depend on what stands beside the text.
         known = (before + len(text)) * 8 // 6
         forms.append(encoded[-(-before * 8 // 6) : known])
-    return "|".join(forms)
+    return forms
 
 
 # Base64 of a PEM, as in the secrets of Kubernetes: the label may have 24 characters of it before PRIVATE. It may be in
-# pieces, too.
+# pieces, too. Or Base64 of that.
 _BREAK = r"(?:[^A-Za-z0-9/=]{0,8}|\\+[nr])"
-
-
-def _broken(text: str) -> str:
-    return "|".join(_BREAK.join(form) for form in _aligned(text).split("|"))
-
-
-_BASE64_BEGINS = rf"(?:{_broken('-----BEGIN ')})(?:{_BREAK}{_B}){{0,24}}{_BREAK}"
-_BASE64_KEY = rf"(?:{_broken('PRIVATE KEY')})"
+_BEGINNINGS = ("-----BEGIN ", "---- BEGIN ")
 _SOME_SIGNS = "[^A-Za-z0-9/=.:]{1,8}"
 _NEXT = rf"{_SOME_SIGNS}(?:{_B}+{_SOME_SIGNS}){{0,{_MOST_BETWEEN}}}{_B}*{_LIKELY}"
+
+
+def _in_base64(begins: Iterable[str], keys: Iterable[str], between: int, gap: str = "") -> tuple[Format, ...]:
+    """How a PEM's label begins and ends in a code made of base64's characters, and how many may stand between."""
+    begin, key = (f"(?:{'|'.join(gap.join(form) for form in forms)})" for forms in (begins, keys))
+    begin = rf"{begin}(?:{gap}{_B}){{0,{between}}}{gap}"
+    return (
+        Format(begin + key),
+        Format(rf"{key}{gap}{_B}", begin),
+        Format(
+            rf"{_B}(?:{_B}|{_NEXT}|{_SIGN}{_B}{{{_PART}}})",
+            rf"{begin}{key}{gap}(?:{_B}|{_NEXT}|{_SIGN}{_B}{{{_PART - 1}}})*",
+        ),
+    )
+
+
+_CODED_BEGINS = [form for text in _BEGINNINGS for form in _aligned(text)]
+_CODED_KEYS = _aligned("PRIVATE KEY")
 _BASE64 = (
-    Format(_BASE64_BEGINS + _BASE64_KEY),
-    Format(rf"{_BASE64_KEY}{_BREAK}{_B}", _BASE64_BEGINS),
-    Format(
-        rf"{_B}(?:{_B}|{_NEXT}|{_SIGN}{_B}{{{_PART}}})",
-        rf"{_BASE64_BEGINS}{_BASE64_KEY}{_BREAK}(?:{_B}|{_NEXT}|{_SIGN}{_B}{{{_PART - 1}}})*",
+    *_in_base64(_CODED_BEGINS, _CODED_KEYS, 24, _BREAK),
+    *_in_base64(
+        (twice for form in _aligned(_BEGINNINGS[0]) for twice in _aligned(form)),
+        (twice for form in _CODED_KEYS for twice in _aligned(form)),
+        40,
     ),
 )
+
+
+# Of a line that is a string of bytes, the item of a list or numbered.
+_MARKED_LINE = rf"{_LINE}(?:[^A-Za-z0-9\r\n]{{0,4}}(?:b|[0-9]{{1,4}})?[^A-Za-z0-9+/\r\n]{{1,4}})?"
 
 
 def _lines_behind(heading: str) -> tuple[Format, Format]:
     """Lines of base64 or hexadecimal behind a heading; the last one may be short, and what is shorter still stays."""
     last = 8
     return (
-        Format(rf"{_B}{{{_PART}}}", heading + _LINE),
+        Format(rf"{_B}{{{_PART}}}", heading + _MARKED_LINE),
         Format(
-            rf"{_B}(?:{_B}|{_LINE}{_B}{{{last}}})",
-            rf"{heading}{_LINE}{_B}{{{_PART - 1}}}(?:{_B}|{_LINE}{_B}{{{last - 1}}})*",
+            rf"{_B}(?:{_B}|{_MARKED_LINE}{_B}{{{last}}})",
+            rf"{heading}{_MARKED_LINE}{_B}{{{_PART - 1}}}(?:{_B}|{_MARKED_LINE}{_B}{{{last - 1}}})*",
         ),
     )
 
@@ -192,7 +207,8 @@ _OTHER_FILES = (
 
 # Its bytes as numbers, hexadecimal and decimal ones, and what may stand between two: separators, 0x and \\x.
 _DIGIT = "[0-9A-Fa-f]"
-_BETWEEN = r"[\s,:;\"'+\\%]*(?:0?x)?"
+# In a dump the bytes of a line as text, too, and the number at the next one's beginning.
+_BETWEEN = r"[\s,:;\"'+\\%]*(?:(?:0?x)|(?: [^\r\n]{0,20})?\r?\n[0-9A-Fa-f]{4,8}:? {1,2})?"
 _BETWEEN_DECIMAL = r"[\s,]*"
 
 
@@ -207,7 +223,8 @@ def _decimal(text: str) -> str:
 
 
 def _numbers(spelled: Callable[[str], str], between: str, one: str, digit: str) -> tuple[Format, ...]:
-    begins = rf"(?:{spelled('-')})?{spelled('----BEGIN ')}(?:{one}{between}){{0,15}}{spelled('PRIVATE ')}"
+    dashes = rf"(?:{spelled('-')})?{spelled('----')}(?:{spelled(' ')})?"
+    begins = rf"{dashes}{spelled('BEGIN ')}(?:{one}{between}){{0,15}}{spelled('PRIVATE ')}"
     key = spelled("KEY").removesuffix(between)
     return (
         Format(begins + key),
@@ -307,10 +324,10 @@ PRIVATE_KEY = Detector(
         "and the END line if it comes. Without one the match ends with the last base64: behind a line end any "
         "character of it counts, so that a word at the beginning of the next line is taken for it; behind up to six "
         f"short words between signs {_PART} characters; behind up to {_WORDS_BETWEEN} words {_LONG_PART}, or fewer "
-        "with digits scattered in them. Also found are PEM files in base64 or hexadecimal, the private members of JSON "
-        "Web Keys and of XML's RSAKeyValue, WireGuard's keys, the private part of PuTTY's files, secret keys of age, "
-        "signify and minisign, and static keys of OpenVPN. A key in pieces is found whatever signs divide them: pieces "
-        f"of one size up to {max(_EQUAL)} characters by that, other ones if the same kind of sign stands between them, "
-        "by the digits among their letters."
+        "with digits scattered in them. Also found are PEM files in base64, in base64 of that or in hexadecimal, the "
+        "private members of JSON Web Keys and of XML's RSAKeyValue, WireGuard's keys, the private part of PuTTY's "
+        "files, secret keys of age, signify and minisign, and static keys of OpenVPN. A key in pieces is found "
+        f"whatever signs divide them: pieces of one size up to {max(_EQUAL)} characters by that, other ones if the "
+        "same kind of sign stands between them, by the digits among their letters."
     ),
 )
