@@ -123,8 +123,7 @@ VARIANTS: dict[str, Encoding] = {
                 _abridged,
             )
         ),
-        # Without leading zeros, from the blank to the Cyrillic letters.
-        TextEncoding("[01]{6,11}", "[01]{1,10}", lambda text: character(text, 2), _BITS_BETWEEN, _abridged),
+        TextEncoding("[01]{6,16}", "[01]{1,15}", lambda text: character(text, 2), _BITS_BETWEEN, _abridged),
     ),
     "nato": TextEncoding(
         f"{'|'.join(_NATO_LETTERS)}|[0-9]",
@@ -159,7 +158,10 @@ _HEX_NUMBERS = TextEncoding(
     f"{HEX_DIGIT}{{2,5}}",
     f"{HEX_DIGIT}{{1,4}}",
     character,
-    (rf"{_SIGN}{{1,6}}(?:{_NUMBER})?", rf"{_SIGN}{{0,6}}|{_SIGN}{{1,6}}(?:{_NUMBER_BEGUN})"),
+    (
+        rf"(?:{_SIGN}{{1,6}}(?:{_NUMBER})?|{_ITEM}(?:0x)?)",
+        rf"{_SIGN}{{0,6}}|{_SIGN}{{1,6}}(?:{_NUMBER_BEGUN})|{_ITEM_BEGUN}(?:0x?)?",
+    ),
     _abridged,
 )
 OTHER_CHARSETS: dict[str, Encoding] = {
