@@ -13,7 +13,7 @@ _KINDS = {"<": "T", "[": "N", "]": "A", "\\": "L"}
 # How each goes on, with which characters it does not, how it ends, and how many characters it has at most.
 _FORMS = {
     "T": ("/!?", "<", ">", MAX_TAG),
-    "C": ("-", "", ">", MAX_TAG),
+    **dict.fromkeys("CDE", ("-", "", "", MAX_TAG)),  # a comment, and one behind a hyphen, and behind two
     "N": ("^/", "[\n", "]", 16),
     "A": ("(", "(\n", ")", MAX_TAG),
     "L": ("", "", "{ ", 16),
@@ -37,13 +37,16 @@ class Between(AnyLetter):
             yield Reading(None, "C0")  # if it is a comment, signs of a tag do not end it
         if length == 0 and kind != "G":
             goes_on = char in first or (kind in "TLN" and char.isalpha())
+        elif kind in "CDE":
+            if kind == "E" and char == ">":
+                yield Reading("", "")
+                return
+            kind, goes_on = ("C" if char != "-" else "D" if kind == "C" else "E"), True
         elif char in end:
             yield Reading("", "")
             if kind == "L" and char == "{":  # what is shown, or an argument that is not
                 yield Reading(None, "G0")
-            if kind != "C":
-                return
-            goes_on = True
+            return
         else:
             goes_on = char.isalpha() if kind == "L" else char not in never
         if goes_on and length < most:
