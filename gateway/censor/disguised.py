@@ -20,7 +20,7 @@ from gateway.policy.presets import EDITS_FROM
 
 # What two letters are drawn for, in words of at least so many letters: shorter ones would be in ordinary text.
 DRAWN_AS, DRAWN_FROM = {"m": "rn", "d": "cl"}, 7
-LEFT_OUT_FROM = 5  # letters of a word of which hyphens and apostrophes may be missing
+_LEFT_OUT_FROM = 5  # letters of a word of which hyphens and apostrophes may be missing
 _LEFT_OUT = str.maketrans("", "", " -'")
 _ROT5 = str.maketrans("0123456789", "5678901234")  # for digits what ROT13 is for letters
 _APART = 4  # letters of a word that are drawn or not, each by itself
@@ -115,7 +115,7 @@ def _unspaced(word: str, coded: bool) -> Iterator[str]:
     """The word without its blanks, and without the hyphens and apostrophes that may be left out, in a code without all
     that is no letter or digit."""
     for joined in (word.replace(" ", ""), "".join(filter(str.isalnum, word)) if coded else word.translate(_LEFT_OUT)):
-        if joined and (coded or joined == word.replace(" ", "") or len(joined) >= LEFT_OUT_FROM):
+        if joined and (coded or joined == word.replace(" ", "") or len(joined) >= _LEFT_OUT_FROM):
             yield joined
 
 

@@ -391,6 +391,6 @@ CODES = (
     Family("ROT13, reversed", "rot13", "usvfqebjf", lambda v, c: _rot(v, c)[::-1]),
     Family("ROT47", "other codes", "DH@C57:D9", _rot47),
     Family("UTF-7", "other codes", "for+AOo-t", lambda v, c: v.encode("utf-7").decode()),
-    Family("quoted-printable", "hex", "=73=77=6F", lambda v, c: "".join(f"={byte:02X}" for byte in v.encode())),
+    Family("quoted-printable", "url", "=73=77=6F", lambda v, c: "".join(f"={byte:02X}" for byte in v.encode())),
     Family("spelled in another language", "other codes", "Samuel Wilhelm Otto", _words_for(GERMAN, " ")),
 )
