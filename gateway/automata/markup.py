@@ -117,7 +117,7 @@ _P = "(?:%(?:25){0,4}|=)"
 _C = f"{_P}[89ab]{HEX_DIGIT}"
 _URL_UNIT = (
     rf"{_P}[0-7]{HEX_DIGIT}|{_P}[cd]{HEX_DIGIT}{_C}|{_P}e{HEX_DIGIT}{_C}{_C}|{_P}f{HEX_DIGIT}{_C}{_C}{_C}"
-    rf"|%u{HEX_DIGIT}{{4}}|\+|=\n"
+    rf"|%u{HEX_DIGIT}{{4}}|\+"
 )
 _BEGUN = f"{_P}{HEX_DIGIT}?"
 _URL_PREFIX = (
@@ -129,8 +129,8 @@ _CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def _unescape(text: str) -> str | None:
-    if text in ("+", "=\n"):
-        return " " if text == "+" else ""
+    if text == "+":
+        return " "
     if text[0] in "%=":
         return character(text[2:]) if text[1] in "uU" else _utf8(int(part, 16) for part in _BYTE.findall(text))
     if text[0] == "&":
