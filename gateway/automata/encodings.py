@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 # Behind a letter: the next one may need a separator before it.
-_NEXT = "\x1f"
+NEXT = "\x1f"
 # What is written for a sign of Morse's code, or as a dash, besides ASCII's.
-_AS_ASCII = str.maketrans(dict.fromkeys("·•∙⋅․●", ".") | dict.fromkeys("‐‑‒–—―−▬", "-"))
+_AS_ASCII = str.maketrans(dict.fromkeys("·•∙⋅․●▪", ".") | dict.fromkeys("‐‑‒–—―−▬", "-"))
 ESCAPE = "\x1b"
 # What terminals read as the beginning or the end of a control sequence, besides ESCAPE; each as it is in ASCII.
 CONTROLS = {"\x07": "\x07"} | {chr(ord(char) + 0x40): ESCAPE + char for char in "[]\\PX^_"}
@@ -83,9 +83,9 @@ class TextEncoding(AnyLetter):
         self._after = ""
         if separator is not None:
             between, begun = separator
-            self._after = _NEXT
-            self._separator = re.compile(_NEXT + between, re.I | re.A)
-            prefix = f"{_NEXT}(?:{begun})|(?:{_NEXT}{between})?(?:{prefix})"
+            self._after = NEXT
+            self._separator = re.compile(NEXT + between, re.I | re.A)
+            prefix = f"{NEXT}(?:{begun})|(?:{NEXT}{between})?(?:{prefix})"
         self._prefix = re.compile(prefix, re.I | re.A)
 
     def start(self, char: str) -> Iterator[Reading]:
@@ -93,7 +93,7 @@ class TextEncoding(AnyLetter):
 
     def go_on(self, state: str, char: str) -> Iterator[Reading]:
         text = state + char
-        for begin in range(1, len(text)) if text[0] == _NEXT else (0,):
+        for begin in range(1, len(text)) if text[0] == NEXT else (0,):
             # A separator may end at several places, as it does in `0x0x73`.
             if self._unit.fullmatch(text, begin) and (not begin or self._separator.fullmatch(text, 0, begin)):
                 letters = self._decode(text[begin:])
@@ -237,149 +237,24 @@ def character(digits: str, base: int = 16) -> str | None:
 
 # One character each; what several letters look like is all of them.
 LEET = {
-    "0": "o", "1": "il", "2": "z", "3": "e", "4": "a", "5": "s", "6": "gb", "7": "t", "8": "b", "9": "g",
+    "0": "o", "1": "il", "2": "z", "3": "e", "4": "a", "5": "s", "6": "gb", "7": "t", "8": "b", "9": "gq",
     "@": "a", "$": "s", "!": "il", "|": "il", "+": "t", "(": "c", "<": "c", "{": "c", "#": "h", "€": "e", "£": "l",
-    "¢": "c", "¥": "y", "\u00a7": "s", "†": "t", "°": "o", "µ": "u", "^": "a", "*": "aeiou",
+    "¢": "c", "¥": "y", "\u00a7": "s", "†": "t", "°": "o", "µ": "u", "^": "a", "¡": "i", "©": "c", "®": "r", "ª": "a",
+    "º": "o",
 }  # fmt: skip
-MASK = "*"  # for a vowel
+MASKS = frozenset("*_•█■▇●○")  # for a vowel
+LEET |= dict.fromkeys(MASKS, "aeiou")
 # Of these, which are punctuation where a word begins or ends.
-PUNCTUATION = frozenset("!|+(<{#^*\u00b0")
+PUNCTUATION = frozenset("!|+(<{#^¡©®\u00b0") | MASKS
 # Several characters that draw one.
 DRAWN = {
     "/\\": "a", "/-\\": "a", "|3": "b", "13": "b", "|)": "d", "|>": "dp", "[)": "d", "|=": "f", "ph": "f",
     "|-|": "h", "}{": "h", "]-[": "h", "_|": "j", "|<": "k", "|{": "k", "|_": "l", "1_": "l", "|\\/|": "m",
     "/\\/\\": "m", "(v)": "m", "|\\|": "n", "/\\/": "n", "()": "o", "[]": "o", "|*": "p", "|2": "r", "|?": "r",
     "|_|": "u", "(_)": "u", "\\/": "v", "\\/\\/": "w", "vv": "w", "uu": "w", "\\^/": "w", "><": "x", "`/": "y",
-    "'/": "y",
+    "'/": "y", "-|-": "t", "']['": "t", "/-/": "h", "[-]": "h", "}-{": "h", "^^": "m", "[v]": "m", "/v\\": "m",
+    "^/": "n", "|v": "n", "(3": "b", "!3": "b", "/3": "b", "/2": "r", "|(": "k", "\\|/": "w", "|o": "p",
 }  # fmt: skip
-
-# Whole words in a code.
-_BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-_BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
-_NATO = (
-    "alpha alfa bravo charlie delta echo foxtrot golf hotel india juliet juliett kilo lima mike november oscar papa "
-    "quebec romeo sierra tango uniform victor whiskey whisky x-ray xray yankee zulu"
-)
-_NATO_DIGITS = "zero one two three four five six seven eight nine"
-_NATO_LETTERS = {name: name[0] for name in _NATO.split()} | {
-    name: str(digit) for digit, name in enumerate(_NATO_DIGITS.split())
-}
-_NATO_LETTERS |= {"tree": "3", "fower": "4", "fife": "5", "niner": "9"}
-_MORSE = (
-    "a.- b-... c-.-. d-.. e. f..-. g--. h.... i.. j.--- k-.- l.-.. m-- n-. o--- p.--. q--.- r.-. s... t- u..- v...- "
-    "w.-- x-..- y-.-- z--.. 0----- 1.---- 2..--- 3...-- 4....- 5..... 6-.... 7--... 8---.. 9----."
-)
-_MORSE_LETTERS = {signs[1:]: signs[0] for signs in _MORSE.split()}
-
-
-def _byte(digits: str) -> str:
-    return chr(int(digits, 16))
-
-
-def _prefixes(texts: Iterable[str]) -> str:
-    begun = {text[:end] for text in texts for end in range(1, len(text))}
-    return "|".join(map(re.escape, sorted(begun, key=len, reverse=True)))
-
-
-_SIGN = "[^0-9a-z]"
-# Between two codes may also be the number of a list.
-_ITEM, _ITEM_BEGUN = r"|\n[0-9]{1,2}[.)] ", r"|\n(?:[0-9]{1,2}[.)]? ?)?"
-# Or how many bytes a dump has shown, where a line of it begins.
-_OFFSET, _OFFSET_BEGUN = rf"|\n{HEX_DIGIT}{{7,8}}:? {{1,2}}", rf"|\n{HEX_DIGIT}{{0,8}}|\n{HEX_DIGIT}{{7,8}}:? {{0,2}}"
-_HEX_INTRO = r"(?:0x|x|h|u00|u\+00)?"
-_HEX_INTRO_BEGUN = r"(?:0x?|x|h|u0{0,2}|u\+0{0,2})?"
-_CALLS = ("chr(", "char(", "chrw(", "unichr(", "string.fromcharcode(")
-_CALL, _CALL_BEGUN = "|".join(map(re.escape, _CALLS)), _prefixes(_CALLS)
-_HEX = TextEncoding(
-    f"{HEX_DIGIT}{{2}}",
-    HEX_DIGIT,
-    _byte,
-    (
-        rf"(?:h?{_SIGN}{{0,6}}{_HEX_INTRO}|{_SIGN}{{1,6}}(?:{_CALL})(?:0x)?{_ITEM}{_OFFSET})",
-        rf"h?{_SIGN}{{0,6}}{_HEX_INTRO_BEGUN}|{_SIGN}{{1,6}}(?:{_CALL_BEGUN}|(?:{_CALL})(?:0x?)?){_ITEM_BEGUN}{_OFFSET_BEGUN}",
-    ),
-)
-_HEX_UNITS = TextEncoding(
-    f"{HEX_DIGIT}{{4}}",
-    f"{HEX_DIGIT}{{1,3}}",
-    character,
-    (rf"{_SIGN}{{0,6}}(?:0x|u\+?)?", rf"{_SIGN}{{0,6}}(?:0x?|u\+?)?"),
-)
-_BETWEEN_CODES = (
-    rf"(?:{_SIGN}{{1,6}}(?:{_CALL})?{_ITEM})",
-    rf"{_SIGN}{{0,6}}|{_SIGN}{{1,6}}(?:{_CALL_BEGUN}|{_CALL}){_ITEM_BEGUN}",
-)
-_OCTAL_BETWEEN = rf"(?:{_SIGN}{{1,6}}(?:0o?)?{_ITEM})", rf"{_SIGN}{{0,6}}|{_SIGN}{{1,6}}0o?{_ITEM_BEGUN}"
-_BINARY_BETWEEN = rf"(?:{_SIGN}{{0,4}}(?:0b)?{_ITEM})", rf"{_SIGN}{{0,4}}(?:0b?)?{_ITEM_BEGUN}"
-_BITS_BETWEEN = rf"{_SIGN}{{1,4}}(?:0b)?", rf"{_SIGN}{{0,4}}|{_SIGN}{{1,4}}0b?"
-_MORSE_SIGN, _MORSE_BETWEEN = "[._*-]", "[^0-9a-z._*-]"
-_MORSE_SIGNS = str.maketrans("*_", ".-")
-_AS = ("as in", "for", "is", "like")  # between a letter and its name
-_BASE64_BYTES = BitEncoding(6, {char: at for at, char in enumerate(_BASE64)} | {"-": 62, "_": 63})
-VARIANTS: dict[str, Encoding] = {
-    "base64": Decoded(_BASE64_BYTES),
-    "base32": Decoded(BitEncoding(5, {form: at for at, char in enumerate(_BASE32) for form in (char, char.lower())})),
-    "hex": AnyOf(Decoded(_HEX), _HEX_UNITS),
-    "decimal": AnyOf(
-        TextEncoding("[0-9]{2,6}", "[0-9]{1,5}", lambda text: character(text, 10), _BETWEEN_CODES),
-        Decoded(TextEncoding("[0-9]{2,3}", "[0-9]{1,2}", lambda text: character(text, 10), _BETWEEN_CODES)),
-        Decoded(TextEncoding("[0-3]?[0-7]{2}", "[0-7]{1,2}", lambda text: character(text, 8), _OCTAL_BETWEEN)),
-        Decoded(
-            TextEncoding(
-                "[01]{4}[ _.]?[01]{4}",
-                "[01]{1,4}|[01]{4}[ _.]|[01]{4}[ _.]?[01]{1,3}",
-                lambda text: character(re.sub("[ _.]", "", text), 2),
-                _BINARY_BETWEEN,
-            )
-        ),
-        TextEncoding("[01]{7}", "[01]{1,6}", lambda text: character(text, 2), _BITS_BETWEEN),
-    ),
-    # A number or the letter itself may stand before a name: `2. Bravo`, `B as in Bravo`.
-    "nato": TextEncoding(
-        "|".join(_NATO_LETTERS),
-        _prefixes(_NATO_LETTERS),
-        lambda text: _NATO_LETTERS[text.lower()],
-        (
-            rf"{_SIGN}{{0,8}}(?:[0-9a-z]{{1,2}}(?: {'| '.join(_AS)})?{_SIGN}{{1,4}})?",
-            rf"{_SIGN}{{0,8}}(?:[0-9a-z]{{1,2}}(?: (?:{_prefixes(_AS)}|{'|'.join(_AS)}))?{_SIGN}{{0,4}})?",
-        ),
-    ),
-    "morse": TextEncoding(
-        f"{_MORSE_SIGN}{{1,5}}",
-        f"{_MORSE_SIGN}{{1,4}}",
-        lambda text: _MORSE_LETTERS.get(text.translate(_MORSE_SIGNS)),
-        (
-            rf"(?:{_MORSE_BETWEEN}{{1,6}}|\n[-*] {_ITEM})",
-            rf"{_MORSE_BETWEEN}{{0,6}}|\n[-*] ?{_ITEM_BEGUN}",
-        ),
-    ),
-}
-# The same for words with letters that these charsets write in other bytes. Base32 is left out: prose is Base32.
-_CHARSETS = ("latin-1", "utf-16-le", "utf-16-be")
-# Units of UTF-16 and UTF-32, and code points with what is between them.
-_HEX_POINTS = TextEncoding(
-    rf"{HEX_DIGIT}{{4}}|1{HEX_DIGIT}{{4}}|d[89ab]{HEX_DIGIT}{{2}} ?d[c-f]{HEX_DIGIT}{{2}}",
-    rf"{HEX_DIGIT}{{1,3}}|1{HEX_DIGIT}{{3}}|d[89ab]{HEX_DIGIT}{{2}} ?(?:d(?:[c-f]{HEX_DIGIT}?)?)?",
-    lambda text: character(text) if len(text) < 8 else bytes.fromhex(text).decode("utf-16-be"),
-    (rf"{_SIGN}{{0,6}}(?:0x|u\+?)?0{{0,4}}", rf"{_SIGN}{{0,6}}(?:0x?|u\+?)?0{{0,4}}"),
-)
-_NUMBER, _NUMBER_BEGUN = rf"0x|u\+|(?:{_CALL})(?:0x)?", rf"0x?|u\+?|{_CALL_BEGUN}|(?:{_CALL})(?:0x?)?"
-_HEX_NUMBERS = TextEncoding(
-    f"{HEX_DIGIT}{{2,5}}",
-    f"{HEX_DIGIT}{{1,4}}",
-    character,
-    (rf"{_SIGN}{{1,6}}(?:{_NUMBER})?", rf"{_SIGN}{{0,6}}|{_SIGN}{{1,6}}(?:{_NUMBER_BEGUN})"),
-)
-OTHER_CHARSETS: dict[str, Encoding] = {
-    "base64": AnyOf(VARIANTS["base64"], *(Decoded(_BASE64_BYTES, charset) for charset in _CHARSETS)),
-    "hex": AnyOf(Decoded(_HEX), _HEX_POINTS, _HEX_NUMBERS, *(Decoded(_HEX, charset) for charset in _CHARSETS[:2])),
-}
-# A code of what is in a code: the names of both, the outer first. Others would cost twice as much as all of these.
-STACKED: dict[str, Encoding] = {
-    "base64 base64": Stacked(_BASE64_BYTES, VARIANTS["base64"]),
-    "base64 hex": Stacked(_BASE64_BYTES, VARIANTS["hex"]),
-    "hex base64": Stacked(_HEX, VARIANTS["base64"]),
-}
 
 
 def _abridge_control(begun: str) -> str:

@@ -22,17 +22,32 @@ _ALPHABETS = (
     "ȺɃȻĐɆFǤĦƗɈꝀŁMNØⱣꝖɌSŦɄVWXɎƵ",
     "ɐqɔpǝɟƃɥᴉɾʞlɯuodbɹsʇnʌʍxʎz",
     "ДБСDЄFGНІJКLМИОРQЯЅТЦVЩЖУZ",
+    "ДБCDЄFGHЇJКLMИФPQЯSTЦVШЖУZ",
+    "дъсδёfgніјкlмйорqгѕтцѵшхуz",
+    "αв¢∂єƒgнιנкℓмησρqяѕтυνωχуz",
+    "άвςđεғģħίјķĻмήόρqŕşţùνώxчž",
+    "αβcδεfghιjκlμηοpqrσtυνωχγζ",
+    "ልጌርዕቿቻኗዘጎጋጕረጮክዐየዒዪነፕሁሀሠሸሃጊ",
+    "ᗩᗷᑢᗞᘿᖴᘜᕼᓰᒚKᒪᘻᘉᓍᕵᕴᖇSᖶᑘᐺᘺ᙭ᖻᗱ",
+    "ąɓçɗɛƒɠɦįʝƙɭɱɲǫƥʠɽşƭųʋῳҳƴʐ",
+    "ạɓċɖєʄɠɦıʝҡℓɱɲσρքʀʂτυνωჯყʐ",
+    "აბცძეფგჰიჯკლმნოპყრსტუვწხყზ",
+    "ⲁⲃⲥⲇⲉϝ𐌾ⲏⲓϳⲕⲗⲙⲛⲟⲣⲋⲅ𐌔ⲧⲩⲫⲱⲭⲩⲍ",
 )
 # What Unicode's list has for another letter, and letters of ASCII for one another.
 _ALSO = {
-    "b": "вʙ", "d": "ԁժ", "e": "эɘ", "f": "ʃ", "g": "ցɣ", "h": "һհ", "i": "lꓲוӏ", "l": "Iіוıӏ", "n": "пνղ", "o": "๐סσ",
-    "p": "рþ", "q": "գ", "r": "гґ", "u": "υվ", "v": "υʋν", "w": "ѡшщ", "x": "ж×", "y": "υүγч", "z": "зȥ", "0": "oOоОοΟ",
-    "1": "lIiіІӏ", "2": "zZ", "3": "EЗзƷ", "4": "Чч", "5": "sSѕЅ", "6": "Gб", "8": "BВ", "9": "gq",
+    "b": "вʙ", "d": "ԁժ", "e": "эɘ", "f": "ʃ", "g": "ցɣ", "h": "һհ", "i": "lꓲוӏᏆ", "l": "Iіוıӏլ", "n": "пνղ",
+    "o": "๐סσ", "p": "рþ", "q": "գǫ", "r": "гґ", "u": "υվ", "v": "υʋν", "w": "ѡшщ", "x": "ж×", "y": "υүγч",
+    "z": "зȥ", "0": "oOоОοΟ", "1": "lIiіІӏ", "2": "zZ", "3": "EЗзƷ", "4": "Чч", "5": "sSѕЅ", "6": "Gб", "8": "BВ",
+    "9": "gq",
 }  # fmt: skip
 
 
+_BRAILLE_DIGITS = zip("1234567890", "⠁⠃⠉⠙⠑⠋⠛⠓⠊⠚", strict=True)  # behind a sign that letters do without
+
+
 def _table() -> dict[str, str]:
-    table: dict[str, str] = {}
+    table = {char: digit for digit, char in _BRAILLE_DIGITS}
     fancy = ((letter, char) for each in _ALPHABETS for letter, char in zip(_LETTERS, each, strict=True))
     also = ((letter, char) for letter, chars in _ALSO.items() for char in chars)
     for letter, char in (*((letter, char) for letter, char in fancy if not char.isascii()), *also):

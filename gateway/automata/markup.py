@@ -2,6 +2,7 @@ r"""Markup and escapes within a text: `&#115;`, `\x73`, `%73`, and what is betwe
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from html.entities import html5
@@ -9,19 +10,21 @@ from html.entities import html5
 from gateway.automata.encodings import HEX_DIGIT, MAX_TAG, AnyLetter, Reading, TextEncoding, character
 
 _KINDS = {"<": "T", "[": "N", "]": "A", "\\": "L"}
-BETWEEN = frozenset(_KINDS.values())  # how states of `Between` begin
 # How each goes on, with which characters it does not, how it ends, and how many characters it has at most.
 _FORMS = {
-    "T": ("/!?", "<\n", ">", MAX_TAG),
-    "N": ("^", "[\n", "]", 16),
+    "T": ("/!?", "<", ">", MAX_TAG),
+    **dict.fromkeys("CDE", ("-", "", "", MAX_TAG)),  # a comment, and one behind a hyphen, and behind two
+    "N": ("^/", "[\n", "]", 16),
     "A": ("(", "(\n", ")", MAX_TAG),
-    "L": ("", "", "{", 16),
+    "L": ("", "", "{ ", 16),
+    "G": ("", "{\n", "}", 16),
 }
+BETWEEN = frozenset(_FORMS)  # how states of `Between` begin
 
 
 class Between(AnyLetter):
-    """What may stand between two letters and is not shown: a tag of HTML, a note or a link's address in Markdown, a
-    command of LaTeX. The state says which, and how long it is."""
+    """What may stand between two letters and is not shown: a tag or a comment of HTML, a note or a link's address in
+    Markdown, a tag of forums (`[b]`), a command of LaTeX and its argument. The state says which, and how long it is."""
 
     def start(self, char: str) -> Iterator[Reading]:
         if char in _KINDS:
@@ -30,10 +33,19 @@ class Between(AnyLetter):
     def go_on(self, state: str, char: str) -> Iterator[Reading]:
         kind, length = state[0], int(state[1:])
         first, never, end, most = _FORMS[kind]
-        if length == 0:
-            goes_on = char in first or (kind in "TL" and char.isalpha())
-        elif char == end:
+        if state + char == "T0!":
+            yield Reading(None, "C0")  # if it is a comment, signs of a tag do not end it
+        if length == 0 and kind != "G":
+            goes_on = char in first or (kind in "TLN" and char.isalpha())
+        elif kind in "CDE":
+            if kind == "E" and char == ">":
+                yield Reading("", "")
+                return
+            kind, goes_on = ("C" if char != "-" else "D" if kind == "C" else "E"), True
+        elif char in end:
             yield Reading("", "")
+            if kind == "L" and char == "{":  # what is shown, or an argument that is not
+                yield Reading(None, "G0")
             return
         else:
             goes_on = char.isalpha() if kind == "L" else char not in never
@@ -88,6 +100,7 @@ _MARKUP_UNIT = (
     rf"&(?:amp;)*\#[0-9]{{1,8}};?|&(?:amp;)*\#x{HEX_DIGIT}{{1,6}};?|&[a-z0-9]{{2,31}};"
     rf"|(?:\\x[c-f]{HEX_DIGIT}(?:\\x[89ab]{HEX_DIGIT}){{1,3}})|(?:\\3[0-7]{{2}}(?:\\2[0-7]{{2}}){{1,3}})"
     rf"|\\u{HEX_DIGIT}{{4}}|\\ud[89ab]{HEX_DIGIT}{{2}}\\ud[c-f]{HEX_DIGIT}{{2}}|\\[ux]\{{{HEX_DIGIT}{{1,6}}\}}|\\x{HEX_DIGIT}{{2}}|\\U{HEX_DIGIT}{{8}}|\\[0-7]{{3}}"
+    rf"|\\01[0-7]{{2}}|\\o\{{[0-7]{{2,7}}\}}|\\'{HEX_DIGIT}{{2}}"
     rf"|\\{HEX_DIGIT}{{2,6}} ?|\\N\{{[a-z0-9 -]{{1,60}}\}}|{_TERMINAL}\[[0-9;]{{0,16}}m"
     r"|\\[nrt!-/:-@\[-`{-~]"
 )
@@ -96,11 +109,11 @@ _MARKUP_PREFIX = (
     rf"|\\x[c-f]{HEX_DIGIT}(?:\\x[89ab]{HEX_DIGIT}){{0,2}}(?:\\(?:x(?:[89ab]{HEX_DIGIT}?)?)?)?"
     rf"|\\3[0-7]{{2}}(?:\\2[0-7]{{2}}){{0,2}}(?:\\(?:2[0-7]{{0,2}})?)?"
     rf"|\\(?:u{HEX_DIGIT}{{0,3}}|ud[89ab]{HEX_DIGIT}{{2}}(?:\\(?:u(?:d(?:[c-f]{HEX_DIGIT}?)?)?)?)?|[ux]\{{{HEX_DIGIT}{{0,6}}|x{HEX_DIGIT}?|U{HEX_DIGIT}{{0,7}}|[0-7]{{0,2}}"
-    rf"|{HEX_DIGIT}{{1,6}}|N(?:\{{[a-z0-9 -]{{0,60}})?)?"
+    rf"|{HEX_DIGIT}{{1,6}}|N(?:\{{[a-z0-9 -]{{0,60}})?|o(?:\{{[0-7]{{0,7}})?|'{HEX_DIGIT}?)?"
     rf"|{_TERMINAL}(?:\[[0-9;]{{0,16}})?"
 )
-# Bytes of UTF-8: how many there are is known from the first. Each percent sign may be escaped again.
-_P = "%(?:25){0,4}"
+# Bytes of UTF-8: how many there are is known from the first. Each percent sign may be escaped again; e-mail has `=`.
+_P = "(?:%(?:25){0,4}|=)"
 _C = f"{_P}[89ab]{HEX_DIGIT}"
 _URL_UNIT = (
     rf"{_P}[0-7]{HEX_DIGIT}|{_P}[cd]{HEX_DIGIT}{_C}|{_P}e{HEX_DIGIT}{_C}{_C}|{_P}f{HEX_DIGIT}{_C}{_C}{_C}"
@@ -111,14 +124,15 @@ _URL_PREFIX = (
     rf"{_BEGUN}|{_P}[cd]{HEX_DIGIT}(?:{_BEGUN})?|{_P}e{HEX_DIGIT}(?:{_C})?(?:{_BEGUN})?"
     rf"|{_P}f{HEX_DIGIT}(?:{_C}){{0,2}}(?:{_BEGUN})?|%u{HEX_DIGIT}{{0,3}}"
 )
+_BYTE = re.compile(f"(?:[%=](?:25)*)({HEX_DIGIT}{{2}})(?![^%=])", re.I)
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def _unescape(text: str) -> str | None:
-    if text[0] == "%":
-        return character(text[2:]) if text[1] in "uU" else _utf8(int(part[-2:], 16) for part in text[1:].split("%"))
     if text == "+":
         return " "
+    if text[0] in "%=":
+        return character(text[2:]) if text[1] in "uU" else _utf8(int(part, 16) for part in _BYTE.findall(text))
     if text[0] == "&":
         if "#" not in text:
             return _ENTITIES.get(text[1:], _ENTITIES.get(text[1:].lower()))
@@ -129,13 +143,17 @@ def _unescape(text: str) -> str | None:
         return ""
     if kind in "nN" and rest:
         return _named(rest[1:-1])
+    if kind in "oO" and rest:
+        return character(rest[1:-1], 8)
+    if kind == "'" and rest:
+        return character(rest)
     if text.count("\\") > 1 and kind in "xX3":
         return _utf8(int(part.lstrip("xX"), 16 if kind in "xX" else 8) for part in text[1:].split("\\"))
     if kind in "uUxX" and rest:
         if len(rest) == 10:
             return bytes.fromhex(rest[:4] + rest[6:]).decode("utf-16-be")
         return character(rest.strip("{}"))
-    if len(text) == 4 and not set(text[1:]) - set("01234567"):
+    if (len(text) == 4 or (len(text) == 5 and text.startswith("\\01"))) and not set(text[1:]) - set("01234567"):
         return character(text[1:], 8)
     return character(text[1:]) if rest else _CONTROLS.get(kind.lower(), kind)
 

@@ -18,7 +18,7 @@ from math import log10
 
 from gateway.automata.contexts import OTHER, WORD_CHAR
 from gateway.automata.edges import is_word_char
-from gateway.automata.encodings import CONTROLS, ESCAPE, MASK
+from gateway.automata.encodings import CONTROLS, ESCAPE, NEXT
 from gateway.automata.literals import Folded
 from gateway.automata.machine import MAX_TRANSITIONS, StateMachine
 from gateway.automata.markup import BETWEEN
@@ -42,6 +42,7 @@ from gateway.automata.word_places import (
     OFTEN,
     PLAIN,
     SECOND_PLAIN,
+    STARRED,
     SWAPPED,
     TWICE,
     UNEVEN,
@@ -166,10 +167,11 @@ class ObfuscatedWords(StateMachine):
         led = self._read(place, char.plain, PLAIN) if char.plain else []
         for letter in char.draws:
             led += self._read(place, letter, PLAIN)
-        for letter in char.looks_like if place.node or not char.is_sign else "":
-            read = self._read(place, letter, MASKED if char.code == MASK else 0)
-            # At a word's end it is what it is: punctuation.
-            led += [self._inexact(each) for each in read if each] if char.is_sign else read
+        # At a word's beginning or end a sign is what it is: punctuation; but a mask may be there if another is within.
+        for letter in char.looks_like if place.node or not char.is_sign else char.looks_like if char.masks else "":
+            read = self._read(place, letter, (MASKED if place.node else STARRED) if char.masks else 0)
+            ends = not char.is_sign or (char.masks and place.flags & MASKED)
+            led += read if ends else [self._inexact(each) for each in read if each]
         return led
 
     def _inexact(self, place: Place) -> Place | None:
@@ -205,7 +207,7 @@ class ObfuscatedWords(StateMachine):
 
     def _coded(self, place: Place, encoding: int, state: str, code: str) -> Place | None:
         """Read a character of an unfinished code. Other characters may interrupt it, but not in a short word."""
-        if state != place.state or code in "\r\n":
+        if state != place.state or code in "\r\n" or NEXT in state:
             return self._places.encoded(place, encoding, state)
         flags = place.flags | DOUBLED
         return self._places.at(place.trie, place.node, place.edits, flags, 0, 0, encoding, state)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from gateway.automata.codes import OTHER_CHARSETS, STACKED, VARIANTS
 from gateway.automata.encodings import (
     CONTROL_SEQUENCES,
     DRAWN,
     LEET,
-    OTHER_CHARSETS,
+    MASKS,
     PUNCTUATION,
-    STACKED,
-    VARIANTS,
     Encoding,
     Reading,
     Spellings,
@@ -34,6 +33,7 @@ class Char(NamedTuple):
     looks_like: str
     draws: str  # letters that it stands for as well as they do themselves
     is_sign: bool
+    masks: bool  # may it stand for any vowel
     code: str
     gap: int  # may it lie between letters: 1; a blank: 2
     line_end: bool
@@ -76,6 +76,7 @@ class WordChars:
             looks_like=looks_like,
             draws=draws,
             is_sign=unit in PUNCTUATION,
+            masks=unit in MASKS,
             code=code,
             gap=0 if unit.isalnum() else 2 if unit.isspace() else 1,
             line_end=unit in "\n\r\u2028\u2029",

@@ -16,8 +16,8 @@ from gateway.automata.trie import ROOT
 from gateway.automata.word_trie import WordTrie, letter_bits
 
 # What is known of a way besides its node.
-EDGED, GAPPED, JOINED, PLAIN, SECOND_PLAIN, DOUBLED, UNEVEN, EXACT, DONE, BLANK, MASKED = (
-    1 << bit for bit in range(11)
+EDGED, GAPPED, JOINED, PLAIN, SECOND_PLAIN, DOUBLED, UNEVEN, EXACT, DONE, BLANK, MASKED, STARRED = (
+    1 << bit for bit in range(12)
 )
 SWAPPED = "\x02"  # then the letter that must come next
 NEW_LINE = "\n"  # in the white space of a phrase, behind a line end
@@ -36,7 +36,7 @@ _AT_EDGE = 1 << EDGE | 1 << OTHER  # what may stand beside a word character that
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obfuscation:
     """How words are written: in a text, with these disguises; or, if there are `variants` (names of
-    `encodings.VARIANTS` and `STACKED`), in one of these codes only."""
+    `codes.VARIANTS` and `STACKED`), in one of these codes only."""
 
     leet: bool = False
     spacing: bool = False
@@ -160,7 +160,7 @@ class Places:
             gap &= GAP_LENGTH
             spaced = 0
         if lightest >= self._short:
-            flags &= ~(SECOND_PLAIN | DOUBLED | MASKED)
+            flags &= ~(SECOND_PLAIN | DOUBLED)
             if state in (TWICE, OFTEN):
                 state = ""
         return self._at((trie, node, edits, flags, gap, spaced, encoding, state, skip))
@@ -216,7 +216,7 @@ class Places:
     def _rights(self, key: _Key) -> int:
         """What may follow the position for a match to end with it."""
         trie, node, edits, flags, gap, _, encoding, state, _ = key
-        if not node or gap or not flags & EXACT or not flags & PLAIN:
+        if not node or gap or not flags & EXACT or not flags & PLAIN or (flags & STARRED and not flags & MASKED):
             return 0
         rights = 0
         if trie.to_end[node] <= trie.set.edits - edits:

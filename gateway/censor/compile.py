@@ -20,7 +20,7 @@ from gateway.automata.positions import Positions, positions
 from gateway.automata.regex import parse
 from gateway.automata.word_trie import WordSet
 from gateway.censor.carry import CarriedCursor, CarriedWords
-from gateway.censor.common_words import is_common
+from gateway.censor.common_words import are_few_common, is_common
 from gateway.censor.detectors import DETECTORS, Detector, Format
 from gateway.censor.disguised import disguises_of, folded_words, obfuscated, word_set
 from gateway.censor.lens import Lens, lens_of
@@ -363,7 +363,9 @@ def _guard(rule: Rule, length: int) -> int:
 
 def _is_spared(rule: Rule, beginning: str) -> bool:
     """A secret's beginning that is a common word may end a text; a number of characters that was given holds."""
-    return rule.secret and rule.guard_tail is None and is_common(beginning)
+    if not rule.secret or rule.guard_tail is not None:
+        return False
+    return is_common(beginning) or (Fold.SPACING in rule.fold and are_few_common(beginning))
 
 
 def _spared(rule: Rule, word: str) -> frozenset[int]:

@@ -9,7 +9,8 @@ from functools import partial
 from itertools import product
 
 from gateway.automata.coded_words import CodedWords
-from gateway.automata.encodings import CONTROLS, ESCAPE, STACKED
+from gateway.automata.codes import STACKED
+from gateway.automata.encodings import CONTROLS, ESCAPE
 from gateway.automata.literals import Folded
 from gateway.automata.obfuscation import ObfuscatedWords, Obfuscation
 from gateway.automata.word_trie import WordSet
@@ -20,6 +21,9 @@ from gateway.policy.presets import EDITS_FROM
 
 # What two letters are drawn for, in words of at least so many letters: shorter ones would be in ordinary text.
 DRAWN_AS, DRAWN_FROM = {"m": "rn", "d": "cl"}, 7
+_LEFT_OUT_FROM = 5  # letters of a word of which hyphens and apostrophes may be missing
+_LEFT_OUT = str.maketrans("", "", " -'")
+_ROT5 = str.maketrans("0123456789", "5678901234")  # for digits what ROT13 is for letters
 _APART = 4  # letters of a word that are drawn or not, each by itself
 # One automaton for all codes: in which a text may be depends on its last few characters, whatever the code.
 _CODES = tuple(name for name in Variant if name not in (Variant.REVERSE, Variant.ROT13))
@@ -73,8 +77,7 @@ def word_set(
     if disguises.leet and not edits:
         words |= dict.fromkeys(drawn for word in list(words) for drawn in _drawn(word))
     if disguises.spacing or disguises.variants:
-        only = str.isalnum if disguises.variants else _is_no_blank
-        words |= dict.fromkeys(letters for word in list(words) if (letters := "".join(filter(only, word))))
+        words |= dict.fromkeys(each for word in list(words) for each in _unspaced(word, bool(disguises.variants)))
     return WordSet(
         words=list(words),
         tag=order,
@@ -110,8 +113,12 @@ def _composed(word: str) -> str:
     return unicodedata.normalize("NFC", word)
 
 
-def _is_no_blank(char: str) -> bool:
-    return char != " "
+def _unspaced(word: str, coded: bool) -> Iterator[str]:
+    """The word without its blanks, and without the hyphens and apostrophes that may be left out, in a code without all
+    that is no letter or digit."""
+    for joined in (word.replace(" ", ""), "".join(filter(str.isalnum, word)) if coded else word.translate(_LEFT_OUT)):
+        if joined and (coded or joined == word.replace(" ", "") or len(joined) >= _LEFT_OUT_FROM):
+            yield joined
 
 
 def folded_words(rule: Rule, lens: Lens) -> dict[str, str]:
@@ -129,7 +136,8 @@ def folded_words(rule: Rule, lens: Lens) -> dict[str, str]:
         if Variant.REVERSE in rule.variants:
             changed += [word[::-1], " ".join(part[::-1] for part in word.split(" "))]
         if Variant.ROT13 in rule.variants:
-            changed += [codecs.encode(each, "rot13") for each in changed]
+            shifted = [codecs.encode(each, "rot13") for each in changed]
+            changed += [*shifted, *(each.translate(_ROT5) for each in shifted)]
         for other in filter(_is_uncommon, changed[1:]):  # `putes` reversed is `setup`
             found.setdefault(lens.fold_word(other), lens.fold_word(word))
     return found

@@ -19,6 +19,7 @@ MARK = "[R]"
         ("password123", "Enter your Password", "Enter your Password"),
         ("password123", "It is password1", f"It is {MARK}"),
         ("password123", "It is passwor", f"It is {MARK}"),
+        ("letmeinnow", "It is letmeinn", f"It is {MARK}"),
         ("Drachenschatz", "Es ist Drachens", f"Es ist {MARK}"),
         ("blue velvet curtain", "It is a blue velvet cur", f"It is a {MARK}"),
     ],
@@ -46,3 +47,21 @@ def test_no_strength_guards_a_common_word_at_the_end(word: str, strength: Streng
 def test_common_words() -> None:
     assert all(map(is_common, ("password", "Password ", "the", "passwort", "forêt")))
     assert not any(map(is_common, ("", "password1", "the password", "swordf")))
+
+
+def test_two_short_common_words_that_are_spaced_may_end_an_answer() -> None:
+    spaced, plain = (
+        Rule(id="r", words=("letmein",), secret=True, replacement=MARK, strength=strength)
+        for strength in (Strength.CAREFUL, Strength.PLAIN)
+    )
+    assert (
+        "".join(censor_stream(["Just let me"], spaced))
+        == "".join(censor_stream("Just let me", spaced))
+        == "Just let me"
+    )
+    assert "".join(censor_stream(["It is letme"], plain)) == f"It is {MARK}"
+    assert "".join(censor_stream(["It is let me i"], spaced)) == f"It is {MARK}"
+    longer = Rule(
+        id="r", words=("correct horse battery staple",), secret=True, replacement=MARK, strength=Strength.CAREFUL
+    )
+    assert "".join(censor_stream(["It is correct horse battery"], longer)) == f"It is {MARK}"

@@ -74,14 +74,14 @@ FIRST, LATER = ("|".join(line_begun(units)) for units in (MAX_GAP, MAX_GAP - 1))
 NUMBERED = rf"(?:{FIRST})\d{{1,3}}(?:(?:{LATER})\d{{1,3}})*{UNIT}{{1,{MAX_GAP - 1}}}"
 GAP = rf"(?:{UNIT}{{1,{MAX_GAP}}}|{NUMBERED})?"
 
-TAG = r"(?:(?:<|&lt;)[a-z/!][^<>\n]*?(?:>|&gt;))"
+TAG = r"(?:(?:<|&lt;)(?:[a-z/!][^<>]*?(?:>|&gt;)|!--.*?-->)|\[[a-z][^\[\]]{0,14}\])"
 ESCAPED = {
     "a": r"a|&\#97;?|&\#x61;?|&amp;\#97;?|\\x61|\\u0061|\\141",
     "c": r"c|&\#99;?|&\#x63;?|&amp;\#99;?|\\x63|\\u0063|\\143",
 }
 ESCAPES = ("&#97;", "&#x61;", "&amp;#97;", "\\x61", "\\u0061", "\\141", "&#99;", "&#99", "\\x63", "\\143")
-BLANK, DOT = rf"(?:(?:\s|&\#32;|&nbsp;){TAG}*)+", rf"(?:\.|&\#46;){TAG}*"
-ESCAPED_GAP = rf"(?:(?:{BLANK}|{DOT}){{1,{MAX_GAP}}}|{TAG}+(?:{BLANK}|{DOT}){{0,{MAX_GAP - 1}}})?"
+BLANK, POINT = rf"(?:(?:\s|&\#32;|&nbsp;){TAG}*)+", rf"(?:\.|&\#46;){TAG}*"
+ESCAPED_GAP = rf"(?:(?:{BLANK}|{POINT}){{1,{MAX_GAP}}}|{TAG}+(?:{BLANK}|{POINT}){{0,{MAX_GAP - 1}}})?"
 EMPHASIS = rf"(?:(?:<i>)+(?:[*_~`](?:<i>)*){{0,{MAX_GAP - 1}}}|(?:[*_~`](?:<i>)*){{0,{MAX_GAP}}})"
 A, B = r"(?:a|&\#97;)", r"(?:b|&\#98;)"
 PERCENT = {"a": "a|%(?:25){0,2}61|%u0061", "ä": "ä|%(?:25)?[cC]3%(?:25)?[aA]4|%u00[eE]4"}
@@ -143,12 +143,20 @@ def base64_says(word: str) -> Says:
 CODED = [base64.b64encode(before + b"abd" + behind).decode() for before in (b"", b"z", b"zz") for behind in (b"", b"x")]
 HALVES = tuple(half for coded in CODED for half in (coded[:3], coded[3:].rstrip("=")))
 
-ITEM = r"\n[0-9]{1,2}[.)] "
-SIGN = "[^0-9a-z]"
-HEX_GAP = rf"(?:h?{SIGN}{{0,6}}(?:0x|x|h|u00|u\+00)?|{ITEM})"
+SIGN = r"(?:[ \t]+|[^0-9a-z \t])"  # a run of blanks is one
+ITEM = rf"{SIGN}{{0,3}}\n(?:\|[ \t]*)?[0-9]{{1,2}}(?:[.):]|[ \t]*\|)[ \t]*(?:[ \t]+|[^0-9a-z\n \t]){{0,2}}"
+HEX_GAP = rf"(?:h?{SIGN}{{0,6}}(?:0x|x|h|u00|u\+00)?|{ITEM}(?:0x)?)"
 DECIMAL_GAP = rf"(?:{SIGN}{{1,6}}(?:chr\()?|{ITEM})"
-NATO_GAP = rf"{SIGN}{{0,8}}(?:[0-9a-z]{{1,2}}(?: as in| for| is| like)?{SIGN}{{1,4}})?"
-MORSE_GAP = rf"(?:[^0-9a-z._*-]{{1,6}}|\n[-*] |{ITEM})"
+NATO_GAP = (
+    rf"{SIGN}{{0,8}}(?:dash{SIGN}{{1,4}})?(?:[0-9]{{1,2}}[.):]{SIGN}{{1,4}})?"
+    rf"(?:[0-9a-z]{{1,2}}(?:{SIGN}{{0,2}} (?:as in|for|is|like))?{SIGN}{{1,6}})?"
+)
+MORSE_GAP = rf"(?:(?:[ \t]+|[^0-9a-z._*·−-]){{1,6}}|\n[-*] |{ITEM})"
+DOT, DASH = "[.*·]", "[-_−]"
+MORSE_MARKS = (
+    "-....- .----. .-.-.- --..-- -..-. ..--.- .--.-. -...- ---... ..--.. -.-.--"  # punctuation may stand between
+)
+MORSE_MARK = "|".join("".join(DOT if sign == "." else DASH for sign in mark) for mark in MORSE_MARKS.split(" "))
 
 
 def variant(*names: Variant) -> dict[str, Any]:
@@ -165,7 +173,7 @@ FORMS: dict[str, Form] = {
     "markup": Form(
         {"fold": frozenset({Fold.MARKUP})},
         "aca",
-        ("a", "c", *ESCAPES, "<i>", "<b x='a'>", "</i>", "<!--k-->", "&lt;i&gt;", "&", "d"),
+        ("a", "c", *ESCAPES, "<i>", "<b x='a'>", "</i>", "<!--k-->", "<!-->-->", "[b]", "&lt;i&gt;", "&", "d"),
         written(all_of("aca", ESCAPED, f"{TAG}*")),
     ),
     "markup, spaced": Form(
@@ -210,26 +218,26 @@ FORMS: dict[str, Form] = {
     "hex": Form(
         variant(Variant.HEX),
         "ab",
-        ("61", "62", "6", "h", " ", ", ", "0x", "\\x", "U+00", "&H", "\n1. ", "\n", "1"),
+        ("61", "62", "6", "h", " ", ", ", "0x", "\\x", "U+00", "&H", "\n1. ", "\n", "1", "     ", "|\n| 2 | "),
         written(rf"(?i:(?:00{HEX_GAP})*61{HEX_GAP}(?:00{HEX_GAP})*62)", rf"(?i:0061(?:{SIGN}{{0,6}}(?:0x|u\+?)?)0062)"),
     ),
     "decimal": Form(
         variant(Variant.DECIMAL),
         "ab",
-        ("97", "98", "9", " ", ", ", "-", ") + chr(", "\n2. ", "\n", "1"),
+        ("97", "98", "9", " ", ", ", "-", ") + chr(", "\n2. ", "\n", "1", ",\n        ", " |\n| 1 | "),
         written(rf"(?i:97{DECIMAL_GAP}98)"),
     ),
     "nato": Form(
         variant(Variant.NATO),
         "ab",
-        ("Alpha", "Bravo", "alfa", " ", "-", "B as in ", "b", "\n2. ", "2", "for", " like "),
+        ("Alpha", "Bravo", "alfa", " ", "-", "B as in ", "b", "\n2. ", "2", "for", " like ", "dash", '"', "**"),
         written("ab", rf"(?i:al(?:ph|f)a{NATO_GAP}bravo)"),
     ),
     "morse": Form(
         variant(Variant.MORSE),
         "ane",
-        (".-", "-.", ".", "·−", " ", "/", "\n", "\n- ", "\n2. ", "*_", "x"),
-        written(letters(["[.*·][-_−]", "[-_−][.*·]", "[.*·]"], MORSE_GAP.replace("._*-", "._*·−-"))),
+        (".-", "-.", ".", "·−", " ", "/", "\n", "\n- ", "\n2. ", "*_", "x", "-....-"),
+        written(letters([DOT + DASH, DASH + DOT, DOT], rf"(?:{MORSE_GAP}(?:{MORSE_MARK}))*{MORSE_GAP}")),
     ),
     "reverse": Form(variant(Variant.REVERSE), "abc d", ("abc d", "cba d", "d cba", "cba", " ", "d", "e"),
                     written("abc d", "d cba", "cba d")),

@@ -316,9 +316,12 @@ def test_what_hostile_text_is_remembered_by_is_bounded_and_changes_nothing(monke
         "a.ss",
         "a, s.s",
         *("à %s (%s", "à %s:%s"),
+        *("*human*", "a *mission* of", "_human_", "human_", "human*"),
     ],
 )
 def test_ordinary_text_is_in_no_disguise(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    rule = Rule(id="r", words=("secret", "ass", "con", "or"), strength=Strength.CAREFUL, whole_word=True)
+    rule = Rule(
+        id="r", words=("secret", "ass", "con", "or", "humane", "emission"), strength=Strength.CAREFUL, whole_word=True
+    )
     assert run(Policy(name="p", rules=(rule,)), [f"x {text} y"])[0] == f"x {text} y"

@@ -348,7 +348,7 @@ CODES = (
     Family("hexadecimal of UTF-32", "hex", "0000007300000077", lambda v, c: v.encode("utf-32-be").hex()),
     Family("hexadecimal, digit by digit", "other codes", "7 3 7 7 6 f", lambda v, c: " ".join(v.encode().hex())),
     Family("hexadecimal, twice", "other codes", "3733373736", lambda v, c: v.encode().hex().encode().hex()),
-    Family("binary codes of 16 bits", "other codes", "0000000001110011", each_as(lambda x: f"{ord(x):016b}", " ")),
+    Family("binary codes of 16 bits", "decimal", "0000000001110011", each_as(lambda x: f"{ord(x):016b}", " ")),
     Family("code points", "hex", "U+0073 U+0077", each_as(lambda char: f"U+{ord(char):04X}", " ")),
     Family("hexadecimal of UTF-16", "hex", "007300770", lambda v, c: v.encode("utf-16-be").hex()),
     Family("decimal codes in a numbered list", "decimal", "1. 115⏎2. 119", _numbered_codes),
@@ -391,6 +391,6 @@ CODES = (
     Family("ROT13, reversed", "rot13", "usvfqebjf", lambda v, c: _rot(v, c)[::-1]),
     Family("ROT47", "other codes", "DH@C57:D9", _rot47),
     Family("UTF-7", "other codes", "for+AOo-t", lambda v, c: v.encode("utf-7").decode()),
-    Family("quoted-printable", "hex", "=73=77=6F", lambda v, c: "".join(f"={byte:02X}" for byte in v.encode())),
+    Family("quoted-printable", "url", "=73=77=6F", lambda v, c: "".join(f"={byte:02X}" for byte in v.encode())),
     Family("spelled in another language", "other codes", "Samuel Wilhelm Otto", _words_for(GERMAN, " ")),
 )

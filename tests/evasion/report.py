@@ -15,6 +15,7 @@ from typing import NamedTuple
 from gateway.censor.compile import Program, compile_policy
 from gateway.censor.stream import Censor
 from gateway.policy.model import Channel, Direction, Policy, Rule, Strength
+from tests.evasion import neighbours
 from tests.evasion.changed import MEANT, TYPOS
 from tests.evasion.coded import CODES, MARKUP
 from tests.evasion.family import BEGIN, END, VALUES, Family
@@ -23,10 +24,10 @@ from tests.evasion.written import FORMS, INVISIBLE, ORDINARY, SPACED
 SECTIONS: Mapping[str, tuple[Family, ...]] = {
     "ordinary text": ORDINARY,
     "invisible characters and marks": INVISIBLE,
-    "other forms of the letters": FORMS,
-    "what is between the letters": SPACED,
-    "markup and escapes": MARKUP,
-    "codes": CODES,
+    "other forms of the letters": (*FORMS, *neighbours.FORMS),
+    "what is between the letters": (*SPACED, *neighbours.SPACED),
+    "markup and escapes": (*MARKUP, *neighbours.MARKUP),
+    "codes": (*CODES, *neighbours.CODES),
     "other letters": TYPOS,
     "what cannot be caught": MEANT,
 }
