@@ -4,7 +4,7 @@ A rule is compiled once into an automaton and enforced on the stream, character 
 
     client ─► proxy.downstream ─► proxy.routes ─► proxy.admission ─► proxy.relay ─► proxy.upstreams ─► http1 ─► model
 
-and a chunk comes back in one callback of the event loop; `proxy.relay` has the slow way for whatever does not fit:
+and a chunk comes back in one callback of the event loop; `proxy.relay` has the slow path for whatever does not fit:
 
     model ─► http1 ─► proxy.hotpath ─► guard.answer ─► wire.sse ─► guard.fast_path ─► guard.channels ─► censor
     client ◄──────── proxy.hotpath ◄── guard.answer ◄────────────────────────────────────────────────────┘

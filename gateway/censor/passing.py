@@ -17,7 +17,7 @@ def passes(program: Program | None, text: str, *, closed: bool = False, remember
     if nothing that could follow it would make anything of it a match. `remembers`: for texts of which many repeat; the
     caller has looked for it in `Program.passed`.
 
-    Takes the machines' quick way only, and keeps no state of the text's own.
+    Takes the machines' fast path only, and keeps no state of the text's own.
     """
     if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
         return False

@@ -827,7 +827,7 @@ done:
     return rest;
 }
 
-PyDoc_STRVAR(read_feed_doc, "What is left of a read for the slow way; None if nothing is.");
+PyDoc_STRVAR(read_feed_doc, "What is left of a read for the slow path; None if nothing is.");
 
 static PyObject *read_feed(PyObject *object, PyObject *given)
 {

@@ -61,7 +61,7 @@ class EventGuard(AnswerGuard):
         return self._numbered(self._guard(received))
 
     def repeat(self, delta: TextDelta) -> tuple[bytes, list[Json]] | None:
-        """The fast way for an event that adds to a text which has begun: as `EventFastPath.repeat`, without a trace of
+        """The fast path for an event that adds to a text which has begun: as `EventFastPath.repeat`, without a trace of
         an event that does not fit."""
         place, given = delta.place, delta.text
         idle = self._over or self._parts.waits or not self.metadata.enforces
