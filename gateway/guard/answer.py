@@ -153,8 +153,8 @@ class StreamAnswer(_GuardedAnswer):
         return taken if isinstance(taken, list) else [SendBytes(taken)] if taken else []
 
     def repeat(self, data: bytes, now: float, most: int = sys.maxsize) -> bytes | list[Command] | None:
-        """`feed` for a read that begins with events which a fast path takes, of at most so many characters: the bytes to
-        send, where nothing else is to be done. None for any other read, for `feed_events`; nothing has happened then.
+        """`feed` for a read of at most `most` characters that begins with events for a fast path: the bytes to send, if
+        nothing else is to be done. None for any other read, for `feed_events`; nothing has happened then.
         """
         if self.done or self._fast is None or not self._seen_event:
             return None

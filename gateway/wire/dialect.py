@@ -113,7 +113,7 @@ class AnswerEncoder(Protocol):
         """The events that a chunk becomes, possibly none."""
 
     def content(self, text: str) -> bytes | None:
-        """What `events` makes of a chunk with nothing but this content, the fast path; None where `events` is needed."""
+        """The fast path of `events`, for a chunk with nothing but this content; None where `events` is needed."""
         return None
 
     def end(self) -> bytes:
