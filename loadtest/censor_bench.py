@@ -3,7 +3,7 @@
     python -m loadtest.censor_bench
 
 Every case carries the number of matches that must be found; a fast wrong answer fails. `first` is the first pass over
-the texts, in which the machine works out the transitions it has not seen yet; `us/token` is a later pass.
+the texts, in which the machine computes the transitions it has not seen yet; `us/token` is a later pass.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Case:
     """Words, the texts they are looked for in, and how many occurrences there are in all texts together.
 
     `kind`: `prose`; `careful` and `paranoid`, prose with this strength; `live`, hostile text that keeps long beginnings
-    of words live; `cold`, hostile text that goes through more of a large list than the automaton keeps worked out. Both
+    of words live; `cold`, hostile text that goes through more of a large list than the automaton keeps computed. Both
     are held against the same limit.
     """
 

@@ -46,7 +46,7 @@ _PROSE = Scenario(
 @dataclass(frozen=True, slots=True)
 class MeasuredPath:
     """A method that answers None where the slow path has to be taken, and what to measure it with. `stamped`: `created`
-    rises from chunk to chunk. `anew`: the rules are compiled for each run, so that nothing is worked out before.
+    rises from chunk to chunk. `fresh`: the rules are compiled for each run, so that nothing is computed before.
     `upstream` and `client` are the dialects of the answer."""
 
     name: str
@@ -55,7 +55,7 @@ class MeasuredPath:
     policy: Callable[[], CompiledPolicy]
     texts: Sequence[Sequence[str]]
     stamped: bool = False
-    anew: bool = False
+    fresh: bool = False
     upstream: Dialect = CHAT
     client: Dialect = CHAT
 
@@ -76,7 +76,7 @@ def measured_paths(size: int = _PROSE.tokens) -> list[MeasuredPath]:
         MeasuredPath("equal but for content and figures", FastPath, "bytes_path", lambda: words, prose, stamped=True),
         MeasuredPath("all words over a chunk", Scanner, "scan_quickly", lambda: words, prose),
         MeasuredPath("all patterns over a chunk", PatternCursor, "try_quickly", lambda: detectors, prose),
-        MeasuredPath("words that come once", LiteralMachine, "walk", lambda: compiled(listed), once, anew=True),
+        MeasuredPath("words that come once", LiteralMachine, "walk", lambda: compiled(listed), once, fresh=True),
         *(
             MeasuredPath(native + name, EventFastPath, "repeat", lambda: words, prose, upstream=dialect, client=dialect)
             for name, dialect in (("responses", RESPONSES), ("messages", MESSAGES))
@@ -122,7 +122,7 @@ def main() -> int:
         with_it: list[float] = []
         without: list[float] = []
         for _ in range(ROUNDS):
-            if not way.anew:
+            if not way.fresh:
                 run(way)
             with_it.append(run(way)[0])
             with off:

@@ -1,4 +1,4 @@
-"""Can an end be reached from a state of a graph that is worked out on the way?"""
+"""Can an end be reached from a state of a graph that is computed on the way?"""
 
 from __future__ import annotations
 

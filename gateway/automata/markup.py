@@ -10,7 +10,7 @@ from gateway.automata.encodings import HEX_DIGIT, MAX_TAG, AnyLetter, Reading, T
 
 _KINDS = {"<": "T", "[": "N", "]": "A", "\\": "L"}
 BETWEEN = frozenset(_KINDS.values())  # how states of `Between` begin
-# How each goes on, with which characters it does not, how it ends, and how many characters it has at most.
+# How each continues, with which characters it does not, how it ends, and how many characters it has at most.
 _FORMS = {
     "T": ("/!?", "<\n", ">", MAX_TAG),
     "N": ("^", "[\n", "]", 16),

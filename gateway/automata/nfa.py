@@ -219,7 +219,7 @@ class NfaSimulation:
         )
 
     def _arrive(self, hits: dict[tuple[int, int], int]) -> None:
-        """Report what is certain now, and keep only what may go on."""
+        """Report what is certain now, and keep only what may continue."""
         kind = self.left
         waiting = False
         for position in [position for position in self.active if not position.passes]:

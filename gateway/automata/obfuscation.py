@@ -2,7 +2,7 @@
 
 The words are a trie, and a position of the automaton is a node of it with what the way there leaves open: how many
 edits it took, how many characters lie since the last letter, what of an encoded letter has been read. Positions are
-worked out when a text first leads to them; so ten thousand words in every disguise cost their trie and what texts have
+computed when a text first leads to them; so ten thousand words in every disguise cost their trie and what texts have
 met (`gateway.automata.machine`). Edits are followed as in Schulz and Mihov's Levenshtein automata (2002), in their
 nondeterministic form; a transposition is one edit.
 
@@ -184,7 +184,7 @@ class ObfuscatedWords(StateMachine):
         )
 
     def _read_encoded(self, place: Place, encoding: int, begun: str | None, code: str) -> Led:
-        """A character in an encoding, which goes on behind it, or the text does."""
+        """A character in an encoding, which continues behind it, or the text does."""
         led: Led = []
         for letters, state in self._chars.read_code(encoding, begun, code):
             if letters is None:

@@ -43,7 +43,7 @@ class Position:
     * `goes_on`: a match is possible that needs a further character or the end; `continues`: a longer one is;
     * `owner`: the index in `StateMachine.patterns` of what a match belongs to; `region` and `past` as in `Positions`.
 
-    `kinds` are those that can lead to it. `passes`: nothing ends here and something goes on, whichever it was. `steps`
+    `kinds` are those that can lead to it. `passes`: nothing ends here and something continues, whichever. `steps`
     are the positions behind it that are known, by the class of the next character and what stands before that.
     """
 
@@ -80,7 +80,7 @@ class _Machine(Protocol):
 
 
 class PatternState(dict[str, "PatternState"]):
-    """A determinised state *is* the table of its transitions, which works out those that it lacks.
+    """A determinised state *is* the table of its transitions, which computes those that it lacks.
 
     `positions` have each in `registers` that of its earliest beginning, the earliest first; -1, and last, one in a
     pattern's context, before any beginning. `left` is what the last character was. `moves` is how the registers change

@@ -91,7 +91,7 @@ class PhraseWindows:
         return self.text[start : start + depth]
 
     def narrowed(self, low: int, high: int, depth: int, char: str) -> tuple[int, int]:
-        """Of the windows [low, high), which begin with the same `depth` characters, those that go on with `char`."""
+        """Of the windows [low, high), which begin with the same `depth` characters, those that continue with `char`."""
         if low < high and self.is_complete(low, depth):
             low += 1
         text, starts = self.text, self._starts
@@ -136,7 +136,7 @@ class _Place(NamedTuple):
 
 
 class PhraseState(LiteralState):
-    """`left` is whether a word may go on; `node` has no meaning."""
+    """`left` is whether a word may continue; `node` has no meaning."""
 
     __slots__ = ("place",)
 

@@ -8,7 +8,7 @@ from gateway.automata.phrases import WordMachine
 from gateway.censor.compile import Program
 
 MAX_PASSING = 1024  # characters; what it costs to begin and end a longer one does not matter
-# Names, models and versions come with every request; ids come once, and the memory begins anew when it is full of them.
+# Names, models and versions come with every request; ids come once, and the cache is emptied when it is full of them.
 MAX_PASSED, MAX_PASSED_LENGTH = 1024, 64  # texts of a program that are remembered; characters of one
 
 

@@ -179,7 +179,7 @@ class PatternCursor:
         return scanned - registers[0][0] if self._exact is None and registers else 0
 
     def switch_to_exact(self, scanned: int) -> None:
-        """Go on in the exact path, for a text that comes back to this place again and again."""
+        """Continue in the exact path, for a text that comes back to this place again and again."""
         if self._exact is None:
             self._start_exact(scanned)
 

@@ -57,7 +57,7 @@ class Censor:
     `blocked` is the rule that ended the text, if one did.
 
     With `gathers` nothing takes the place of what a `pseudonymize` rule takes out, because a cluster can still grow
-    while it is taken out, and `clusters` lists it. Without, such a rule replaces.
+    while it is removed, and `clusters` lists it. Without, such a rule replaces.
     """
 
     __slots__ = (

@@ -2,7 +2,7 @@
 
 An answer is recognised by its first byte, not by its content type: JSON where a stream was requested becomes a stream,
 a stream where JSON was requested becomes JSON, anything else becomes an error. Every event is parsed, censored and
-written anew, by an encoder of the client's dialect; no byte of an upstream reaches a client.
+re-encoded, by an encoder of the client's dialect; no byte of an upstream reaches a client.
 """
 
 from __future__ import annotations

@@ -235,7 +235,7 @@ class ShownAnswer:
         return copy.deepcopy(events)
 
     def open_text(self, field: TextField | None) -> Path | None:
-        """The place of the last text of a field that goes on."""
+        """The place of the last text of a field that continues."""
         places = [place for place, text in self._texts.places.items() if text.field is field and not text.closed]
         for place in self._open:
             value = _at(self.answer, place)
@@ -292,7 +292,7 @@ class OwnEvents:
         return [event for at, text in self._texts.abandon() for event in self.delta(at, text)]
 
     def message_place(self) -> Path | None:
-        """The place of a text that goes on, which a rule's message may be added to."""
+        """The place of a text that continues, which a rule's message may be added to."""
         return self._shown.open_text(self._message_field)
 
     def closing(self, message: str | None, place: Path | None) -> list[Json]:

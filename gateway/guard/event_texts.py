@@ -96,7 +96,7 @@ class EventTexts:
         return ahead + out
 
     def streamed_text(self, place: Path) -> PlaceText | None:
-        """The text at a place, if it has been shown in deltas and goes on."""
+        """The text at a place, if it has been shown in deltas and continues."""
         text = self.places.get(place)
         return None if text is None or text.closed or not text.streamed else text
 

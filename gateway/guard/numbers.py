@@ -32,7 +32,7 @@ class ListNumbering:
 
     def renumber(self, message: Json, whole: bool = False) -> None:
         """Number the elements of all lists in a delta, in place; one element for each number. Those of a `whole`
-        message do not go on with each other. To be done before anything else. Raises `InvalidAnswer`."""
+        message do not continue with each other. To be done before anything else. Raises `InvalidAnswer`."""
         if not self._metadata.enforces:
             return
         pending: list[tuple[Any, Path]] = [(message, ())]

@@ -1,6 +1,6 @@
 """The text parts of one message, which are one text: a word that begins in one of them may end in the next.
 
-Each part is a text of its own. Where something of one is held when the next begins, that text goes on with it, and the
+Each part is a text of its own. If some of one is held when the next begins, that text continues with it, and the
 next is read as a text within it, too: for what begins or ends at its edges. What comes out goes to the part it came
 from, and a replacement to the part in which its match begins.
 """

@@ -216,7 +216,7 @@ def classify(value: str, declared: str = "") -> Envelope | bool:
 
 
 def foresee(value: str, declared: str = "") -> bool | None:
-    """What `classify` will say, however the value goes on in base64: True for media, False for text as it stands, None
+    """What `classify` will say, however the value continues in base64: True for media, False for plain text, None
     if it is not certain yet."""
     head = _HEAD.match(value, 0, _PARAMETERS)
     start, media_type = 0, declared

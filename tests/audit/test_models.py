@@ -42,7 +42,7 @@ def test_a_toy_writes_the_longest_tokens() -> None:
 
 
 def test_a_text_that_goes_on_has_no_space_before_it() -> None:
-    """As SentencePiece does it: a space before every text, and line ends as bytes."""
+    """As SentencePiece does it: a space before every text, and line breaks as bytes."""
     written = {"hot": ["▁hot"], "\n": ["▁", "<0x0A>"], "\nhot": ["▁", "<0x0A>", "hot"], "\n\n": ["▁\n\n"]}
     numbers = {
         name: number for number, name in enumerate(sorted({piece for each in written.values() for piece in each}))

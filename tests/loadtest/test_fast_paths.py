@@ -17,7 +17,7 @@ def told(written: list[bytes]) -> list[Any]:
 
 
 # Ten thousand words take seconds to compile; tests/automata looks at that way.
-@pytest.mark.parametrize("way", [way for way in measured_paths(8) if not way.anew], ids=lambda way: way.name)
+@pytest.mark.parametrize("way", [way for way in measured_paths(8) if not way.fresh], ids=lambda way: way.name)
 def test_each_way_is_taken_and_changes_nothing(way: MeasuredPath) -> None:
     fast, taken = getattr(way.owner, way.method), []
 

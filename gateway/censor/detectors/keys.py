@@ -20,7 +20,7 @@ from gateway.censor.detectors.secrets import KEY_BEFORE
 
 
 class Issuer(NamedTuple):
-    """The issuer of keys that begin with `lead` and go on with `rest`, regular expressions, and the page that documents
+    """The issuer of keys that begin with `lead` and continue with `rest`, regular expressions; `page` documents
     them.
 
     `checksum`: the last six characters are that of all others behind the lead.

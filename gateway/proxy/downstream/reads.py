@@ -105,7 +105,7 @@ class Reader(asyncio.BufferedProtocol):
 
 
 class _Flow(FlowControl):
-    """Reading goes on with what was read and is not yet parsed."""
+    """Reading continues with what was read and is not yet parsed."""
 
     def __init__(self, reader: Reader, transport: asyncio.Transport) -> None:
         super().__init__(transport)
