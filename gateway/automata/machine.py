@@ -158,7 +158,7 @@ class StateMachine(ABC):
         self._grow()
         return step
 
-    def work_out(self, state: PatternState, char: str) -> PatternState:
+    def compute(self, state: PatternState, char: str) -> PatternState:
         """Compute a missing transition. Where there are many, only some are kept and the others computed again."""
         folded = self.fold(char).text
         if len(folded) != 1:
@@ -278,7 +278,7 @@ class StateMachine(ABC):
         for target in earliest:
             if not target.passes:
                 rights[target.owner] = rights.get(target.owner, 0) | target.rights(kind)
-                if not target.goes_on >> kind & 1:
+                if not target.may_match >> kind & 1:
                     ended.append(target)
         if ALL_RIGHTS in rights.values():
             return UNDECIDED  # certain: one state, or several together, accept any next character

@@ -115,9 +115,9 @@ class ObfuscatedWords(StateMachine):
         if self._places.is_full():
             self.forget_steps()
         if isinstance(position, Place):
-            return distinct(self._go_on(position, char))
+            return distinct(self._step(position, char))
         if isinstance(position, Bundle):
-            return distinct(led for place in position.places for led in self._go_on(place, char))
+            return distinct(led for place in position.places for led in self._step(place, char))
         return bundled(self._start(char, left))
 
     @staticmethod
@@ -146,7 +146,7 @@ class ObfuscatedWords(StateMachine):
             led += self._read_encoded(root, encoding, None, char.code)
         return led
 
-    def _go_on(self, place: Place, char: Char) -> Led:
+    def _step(self, place: Place, char: Char) -> Led:
         if place.encoding:
             return self._read_encoded(place, place.encoding, place.state, char.code)
         if not place.node and not place.skip:

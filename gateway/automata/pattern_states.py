@@ -40,14 +40,14 @@ class Position:
     """A position of an automaton. Where bit k is for a character of kind k that has just led to it,
 
     * `arrives`: a match is certain on arrival; `waits`: the contexts that make a waiting match certain;
-    * `goes_on`: a match is possible that needs a further character or the end; `continues`: a longer one is;
+    * `may_match`: a match is possible that needs a further character or the end; `continues`: a longer one is;
     * `owner`: the index in `StateMachine.patterns` of what a match belongs to; `region` and `past` as in `Positions`.
 
     `kinds` are those that can lead to it. `passes`: nothing ends here and something continues, whichever. `steps`
     are the positions behind it that are known, by the class of the next character and what stands before that.
     """
 
-    __slots__ = ("arrives", "continues", "goes_on", "owner", "passes", "past", "region", "searched", "steps", "waits")
+    __slots__ = ("arrives", "continues", "may_match", "owner", "passes", "past", "region", "searched", "steps", "waits")
 
     def __init__(
         self,
@@ -64,9 +64,9 @@ class Position:
         self.owner, self.searched = owner, searched
         self.region, self.past = region, past
         self.arrives, self.waits, self.continues = arrives, waits, continues
-        self.goes_on = continues
+        self.may_match = continues
         if waits:
-            self.goes_on |= sum(1 << kind for kind in range(KINDS) if waits >> KINDS * kind & ALL_RIGHTS)
+            self.may_match |= sum(1 << kind for kind in range(KINDS) if waits >> KINDS * kind & ALL_RIGHTS)
         self.passes = not arrives and not waits and continues & kinds == kinds
         self.steps: dict[int, tuple[Position, ...]] = {}
 
@@ -76,7 +76,7 @@ class Position:
 
 
 class _Machine(Protocol):
-    def work_out(self, state: PatternState, char: str) -> PatternState: ...
+    def compute(self, state: PatternState, char: str) -> PatternState: ...
 
 
 class PatternState(dict[str, "PatternState"]):
@@ -104,7 +104,7 @@ class PatternState(dict[str, "PatternState"]):
     leaps: dict[str, Leap]
 
     def __missing__(self, char: str) -> PatternState:
-        return self.machine.work_out(self, char)
+        return self.machine.compute(self, char)
 
     def clear(self) -> None:
         super().clear()

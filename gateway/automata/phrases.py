@@ -83,8 +83,8 @@ class PhraseWindows:
         """Of the first characters of a window, a word that has begun included."""
         read = self.beginning(number, depth)
         unspaced = sum(map(is_unspaced, read)) if self.mixed else 0
-        goes_on = read[-1] != _BETWEEN and not is_unspaced(read[-1])
-        return 2 * (read.count(_BETWEEN) + goes_on) + unspaced
+        continues = read[-1] != _BETWEEN and not is_unspaced(read[-1])
+        return 2 * (read.count(_BETWEEN) + continues) + unspaced
 
     def beginning(self, number: int, depth: int) -> str:
         start = self._starts[number]

@@ -114,8 +114,8 @@ class Trie:
                 chars.append(char)
                 fail.append(suffix)
                 out.append(child if is_word else out[suffix])
-                goes_on = rest < stop if all_free else some_free and free.find(1, rest, stop) >= 0
-                live.append(depth + 1 if goes_on else live[suffix])
+                continues = rest < stop if all_free else some_free and free.find(1, rest, stop) >= 0
+                live.append(depth + 1 if continues else live[suffix])
                 if some_edged:
                     self.edged.append(edged.find(1, rest, stop) >= 0)
                 if has_edges:

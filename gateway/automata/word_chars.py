@@ -103,7 +103,7 @@ class WordChars:
         readings = self._readings.get(key)
         if readings is None:
             reads = self.encodings[encoding - 1]
-            found = (reads.start(code) if state is None else reads.go_on(state, code)) if code else ()
+            found = (reads.start(code) if state is None else reads.step(state, code)) if code else ()
             folded: list[Reading] = []
             for letters, rest in found:
                 if letters:

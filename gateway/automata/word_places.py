@@ -70,7 +70,7 @@ class Place(Position):
         self.arrives = ALL_RIGHTS if rights == ALL_RIGHTS else 0
         self.waits = rights * _EVERY_KIND if rights < ALL_RIGHTS else 0
         self.continues = ALL_RIGHTS if continues else 0
-        self.goes_on = ALL_RIGHTS if continues or self.waits else 0
+        self.may_match = ALL_RIGHTS if continues or self.waits else 0
         self.passes = continues and not rights
         self.steps = {}
 

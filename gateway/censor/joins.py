@@ -78,13 +78,13 @@ class LabelAutomaton:
             return state.after[label]
         except KeyError:
             pass
-        reached = self._work_out(state, label)
+        reached = self._compute(state, label)
         if self._steps < MAX_STEPS and len(label) <= MAX_LABEL:
             self._steps += 1
             state.after[label] = reached
         return reached
 
-    def _work_out(self, state: LabelState, label: str) -> LabelState | None:
+    def _compute(self, state: LabelState, label: str) -> LabelState | None:
         cheaply = CHEAP + CHEAP_FOR_EACH * len(label)
         censor = state.censor.fork()
         censor.feed_exempt(label)

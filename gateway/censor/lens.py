@@ -128,7 +128,7 @@ class Lens:
         self._steps_of_forms = [step for step in self._steps if step in (_width, _case)]
         # Lists of many words are folded when they are loaded: a few characters, very often.
         self._known = lru_cache(MAX_FOLDS)(self._fold)
-        self._forms = lru_cache(MAX_FOLDS)(self._work_out_forms)
+        self._forms = lru_cache(MAX_FOLDS)(self._compute_forms)
         self._ascii = {code: self._known(chr(code)).text for code in range(128)}
 
     def __str__(self) -> str:
@@ -194,7 +194,7 @@ class Lens:
             for tail in tails:
                 yield "".join(head) + tail
 
-    def _work_out_forms(self, letter: str) -> tuple[str, ...]:
+    def _compute_forms(self, letter: str) -> tuple[str, ...]:
         """What is canonically equivalent to a base and its marks, and left as it is by the lens; the shortest first,
         which is the composed form where the lens has it, and the longest last."""
         if letter.isascii():

@@ -171,7 +171,7 @@ class HuggingFace(FullVocabulary):
         return encoding(
             lambda some: list(self._tokenizer(some, add_special_tokens=False).input_ids),
             text,
-            goes_on=self.vocabulary.strips_first_space and not at_text_start,
+            continues=self.vocabulary.strips_first_space and not at_text_start,
         )
 
     def context(self, prompt: str | Messages | None) -> Tokens:
@@ -285,10 +285,10 @@ def _beginning(tokens: list[int], tokenizer: Any) -> Tokens:
     raise ModelError("the tokenizer has no token that begins a text: give a prompt")
 
 
-def encoding(encode: Callable[[str], list[int]], text: str, goes_on: bool) -> list[int]:
-    """The tokenizer's own encoding of a text. `goes_on`: the text does not begin one, and the tokenizer is one of those
-    that put a space before every text."""
-    if goes_on:
+def encoding(encode: Callable[[str], list[int]], text: str, continues: bool) -> list[int]:
+    """The tokenizer's own encoding of a text. `continues`: the text does not begin one, and the tokenizer puts a
+    space before every text."""
+    if continues:
         before = encode("\n")
         both = encode("\n" + text)
         if both[: len(before)] == before:

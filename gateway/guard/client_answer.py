@@ -29,7 +29,7 @@ class _OpenObject(NamedTuple):
     item_id: Any
 
 
-class ShownAnswer:
+class ClientAnswer:
     """`answer` is the answer so far, without the texts that come in pieces."""
 
     def __init__(self, table: EventTable, texts: EventTexts, enforces: bool) -> None:
@@ -263,7 +263,7 @@ class OwnEvents:
 
     __slots__ = ("_counts", "_shown", "_table", "_texts")
 
-    def __init__(self, table: EventTable, texts: EventTexts, shown: ShownAnswer, counts: ChannelCounts) -> None:
+    def __init__(self, table: EventTable, texts: EventTexts, shown: ClientAnswer, counts: ChannelCounts) -> None:
         self._table = table
         self._texts = texts
         self._shown = shown
@@ -324,7 +324,7 @@ class OwnEvents:
 class EventAssembler:
     """The answer that a stream has been: the guard keeps it anyway."""
 
-    def __init__(self, shown: ShownAnswer) -> None:
+    def __init__(self, shown: ClientAnswer) -> None:
         self._shown = shown
 
     def add(self, event: Json) -> None:
