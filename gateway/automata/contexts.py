@@ -1,4 +1,4 @@
-"""What stands beside a place between two characters, and the sets of contexts that edges are.
+"""The characters on both sides of a place in a text, and edges as sets of such contexts.
 
 On either side of a place stands one of four kinds: the edge of the text, a word character (`\\w`), a line break, or any
 other character. A context is a pair of them, numbered `KINDS` x left + right, and a set of contexts is a mask of 16

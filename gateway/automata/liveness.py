@@ -9,7 +9,7 @@ S = TypeVar("S", bound=Hashable)
 
 
 class SearchTooLong(Exception):
-    """More states than may be had to be looked at."""
+    """The search would visit more states than allowed."""
 
 
 class Liveness(Generic[S]):

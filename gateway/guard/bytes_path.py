@@ -1,4 +1,4 @@
-"""The shortest way of a stream: whole events that differ from one before in their content, padding and figures only,
+"""The fastest path of a stream: whole events that differ from one before in their content, padding and figures only,
 under words that are not remarkable. A read of bytes in, bytes out, in one function.
 
 It does what `FastPath.repeat`, `ChannelText.feed` and `Censor.feed` do one behind the other where each takes its quick

@@ -1,7 +1,7 @@
-"""An answer of typed events as the client has it: the open objects, and the answer so far.
+"""An answer of typed events as the client has received it: the open objects, and the answer so far.
 
-A rule that blocks ends the answer in the middle. What is open is then closed, and the answer told as a whole, as the
-client has it.
+A rule that blocks ends the answer in the middle. What is open is then closed, and the complete answer is written as the
+client has received it.
 """
 
 from __future__ import annotations

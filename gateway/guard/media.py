@@ -1,4 +1,4 @@
-"""Pictures, sound and documents in answers: binary data passes unchanged, text in an envelope is censored."""
+"""Images, audio and documents in answers: binary data passes unchanged, encoded text is censored."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class PayloadText:
                 return text
             if text[: len(_URL)].lower() != _URL:
                 raise InvalidAnswer(
-                    "the answer holds a picture, a sound or a document that continues as something else"
+                    "the answer contains an image, audio or a document that continues as something else"
                 )
             self._passes, self._looked_at = False, 0  # the next item of a list without numbers
         self._held += text

@@ -154,7 +154,7 @@ class PartText:
 
 
 class _Joint:
-    """One text, and the parts in it that may still get something, by where they begin."""
+    """One text, and the parts in it that may still change, by where they begin."""
 
     __slots__ = ("_ended", "_late", "_reader", "begins", "only", "parts", "text")
 
@@ -185,7 +185,7 @@ class _Joint:
 
     def feed(self, part: PartText, text: str) -> str:
         if part is not self.parts[-1] or self._ended:
-            raise InvalidAnswer("the answer goes back to a part that it had left")
+            raise InvalidAnswer("the answer returns to a part that it had left")
         return self._share(self.text.feed(text), to_end=False)
 
     def finish(self) -> None:

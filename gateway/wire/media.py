@@ -1,4 +1,4 @@
-"""Media in messages: pictures, sound and documents, by what they are and not by what they are called.
+"""Media in messages: images, audio and documents, recognised by content and not by declared type.
 
 A payload stands where protocols put one: in a field of such a name, in an object that is a part of such a `type` or has
 such a field, as a `data:` URL or as bare base64. Everything else there is text: file names, descriptions, transcripts,

@@ -1,4 +1,4 @@
-"""Key formats from a third-party rule set: `issuers.toml` beside this file, which says whose it is.
+"""Key formats from a third-party rule set: `issuers.toml` beside this file, which names its source.
 
 `python -m loadtest.secret_rules` makes that table. It divides the formats by what the keys are made of; the beginnings
 of each division become one expression that shares what they have in common, so that text is followed once for all.
