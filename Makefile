@@ -31,7 +31,7 @@ run: $(READY)    ## start the gateway (embedded demo upstream, or UPSTREAM_BASE_
 test: $(TEST_READY) lint    ## every check that needs nothing but Python
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "$(PLAIN)" $(OTHERS:%=--ignore=%)
 
-test-fast: $(TEST_READY)    ## the pure core in less than a minute, with few random examples: for the hand
+test-fast: $(TEST_READY)    ## the pure core with few random examples: about two minutes on two cores
 	EXAMPLES=$(or $(filter-out 0.25,$(EXAMPLES)),0.02) $(BIN)/pytest -n auto -m "$(PLAIN)" $(PURE) $(SLOW:%=--ignore=%)
 
 lint: $(TEST_READY)    ## ruff, mypy, the import table

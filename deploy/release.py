@@ -1,7 +1,7 @@
 """The version of a release: `python deploy/release.py check [TAG]`, `python deploy/release.py notes`.
 
-`check` ends with status 1 and a line for each place that has another version than `gateway/version.py`, and with a tag
-also where the changelog has no date for it. `notes` prints the changelog's section for the version.
+`check` ends with status 1 and a line for each place that has another version than `gateway/version.py`; with a tag also
+if the changelog has no date for it. `notes` prints the changelog's section for the version.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Each place that names the version, by the expression that finds it there.
+# Each place that names the version, by the expression that finds it there, every time.
 PLACES = {
     "gateway/version.py": r'^__version__ = "(.+)"$',
     "CHANGELOG.md": r"^## ([0-9]\S*) – ",
@@ -20,15 +20,22 @@ PLACES = {
     "deploy/chart/Chart.yaml": r"^version: (.+)$",
     "deploy/chart/Chart.yaml ": r"^appVersion: (.+)$",
     "deploy/compose.yaml": r"^    image: portcullis:(.+)$",
+    "deploy/kubernetes/gateway.yaml": r"^ +image: \S+/portcullis:(.+)$",
+    "deploy/kubernetes/sidecar.yaml": r"^ +image: \S+/portcullis:(.+)$",
+    "deploy/kubernetes/vllm.yaml": r"^ +image: \S+/portcullis:(.+)-decode$",
+    "docs/quickstart.md": r"/portcullis:([0-9][^` ]*)",
+    "docs/deploy.md": r"charts/portcullis --version (\S+)",
+    "docs/deploy.md ": r"portcullis:([0-9]\S+)",
 }
 
 
 def versions(root: Path) -> dict[str, str]:
-    """Place → the version that it names, the first where it has several; an empty text where it has none."""
+    """Place → the version that it names, several with commas between them; an empty text where it has none. Of the
+    changelog the newest."""
     found = {}
     for place, expression in PLACES.items():
-        match = re.search(expression, (root / place.strip()).read_text("utf-8"), re.MULTILINE)
-        found[place] = match[1] if match else ""
+        named = re.findall(expression, (root / place.strip()).read_text("utf-8"), re.MULTILINE)
+        found[place] = ", ".join(dict.fromkeys(named[:1] if place == "CHANGELOG.md" else named))
     return found
 
 

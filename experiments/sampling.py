@@ -116,7 +116,7 @@ def by_rows(model: LanguageModel, prefix: Sequence[int], stop: int, batch: int, 
 def by_rows_to_the_end(
     model: LanguageModel,
     prefix: Sequence[int],
-    goes_on: Callable[[int], bool],
+    continues: Callable[[int], bool],
     batch: int,
     longest: int,
     read: Read,
@@ -129,7 +129,7 @@ def by_rows_to_the_end(
     while not tally.over:
         _one_more(model, prefix, strings, random, tally)
         for place, string in enumerate(strings):
-            if not goes_on(string[-1]) or len(string) >= longest:
+            if not continues(string[-1]) or len(string) >= longest:
                 tally.count(read(string))
                 strings[place] = []
 

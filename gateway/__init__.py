@@ -4,7 +4,7 @@ A rule is compiled once into an automaton and enforced on the stream, character 
 
     client ─► proxy.downstream ─► proxy.routes ─► proxy.admission ─► proxy.relay ─► proxy.upstreams ─► http1 ─► model
 
-and a chunk comes back in one callback of the event loop; `proxy.relay` has the slow way for whatever does not fit:
+and a chunk comes back in one callback of the event loop; `proxy.relay` has the slow path for whatever does not fit:
 
     model ─► http1 ─► proxy.hotpath ─► guard.answer ─► wire.sse ─► guard.fast_path ─► guard.channels ─► censor
     client ◄──────── proxy.hotpath ◄── guard.answer ◄────────────────────────────────────────────────────┘
@@ -16,7 +16,7 @@ Chat and text completions are guarded as chunks of choices (`guard.chat`), Respo
 Each line imports only from those below it:
 
     cli                             the commands
-    doctor                          what is not as it should be with a gateway that runs
+    doctor                          diagnoses a running gateway
     serving                         processes, workers, reload, a managed vLLM
     app, scan, audit                the composition root; `portcullis scan`; the audit of a model
     proxy, demo                     sockets and requests; the demo model
@@ -26,7 +26,8 @@ Each line imports only from those below it:
     censor, wire, observe           rules over texts; events and dialects; facts, metrics, log, traces
     automata, policy, files         words and patterns; the configuration as frozen data; private files
 
-`streaming` has `censor_stream`, for programs that need only the censor. Both ways file by file: docs/architecture.md.
+`streaming` has `censor_stream`, for programs that need only the censor. Requests and chunks file by file:
+docs/architecture.md.
 """
 
 from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Overflow, Policy, Rule

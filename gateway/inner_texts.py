@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 class Opened(NamedTuple):
     """An inner text begins `back` characters before the end of this piece, with a reader of its own if there can be
     texts in it. With `exact` it is one of JSON: a replacement in it is escaped, and of an escape nothing but the whole
-    is taken out. `closing` is what completes the outer text from within it."""
+    is removed. `closing` is what completes the outer text from within it."""
 
     reader: InnerReader | None
     exact: bool = True
@@ -21,7 +21,7 @@ class Opened(NamedTuple):
 
 
 class Spelled(NamedTuple):
-    """The inner text goes on with a character that is spelled by the outer characters from `start` to `end`, counted
+    """The inner text continues with a character that is spelled by the outer characters from `start` to `end`, counted
     back from the end of this piece."""
 
     char: str
@@ -50,7 +50,7 @@ Step = Opened | Spelled | Closed | Token
 
 
 class Piece(NamedTuple):
-    """`length` outer characters; one, if there are `steps`. `same`: they go on with the open inner text, if one is, as
+    """`length` outer characters; one, if there are `steps`. `same`: they continue the open inner text, if one is, as
     they are. `waits`: so many characters at its end, those of earlier pieces included, are of something that is not
     complete."""
 

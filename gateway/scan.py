@@ -31,7 +31,7 @@ class ScannedText:
         self.censor = Censor(program)
         self._json: GuardedJson | None = None
         if program is not None and channel is Channel.TOOL_ARGUMENTS:
-            # What comes out is JSON written anew, in which nothing has its old place.
+            # What comes out is JSON re-encoded, in which nothing has its old place.
             self._json = GuardedJson(ChannelCounts(compiled, direction), channel)
             self.censor = NestedCensor(program, JsonReader(nested=MAX_NESTED + 1, wanted=True), escaped)
         elif program is not None and channel is Channel.CONTENT and direction is Direction.OUTPUT:

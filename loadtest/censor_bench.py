@@ -3,7 +3,7 @@
     python -m loadtest.censor_bench
 
 Every case carries the number of matches that must be found; a fast wrong answer fails. `first` is the first pass over
-the texts, in which the machine works out the transitions it has not seen yet; `us/token` is a later pass.
+the texts, in which the machine computes the transitions it has not seen yet; `us/token` is a later pass.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Decisions(Protocol):
         """The tokens that must not come at a position."""
 
     def after_match(self, position: int, token: int, /) -> Self | None:
-        """How to go on after a match that begins in `token`, at `position`."""
+        """How to continue after a match that begins in `token`, at `position`."""
 
 
 @dataclass(frozen=True, slots=True)

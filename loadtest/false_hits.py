@@ -54,7 +54,7 @@ FALSE = {
     ("email", "sd_IN@devanagari.UTF"),
 }
 
-# Behind the end of a sentence, at an empty line, and at the end of a line that the next one does not go on.
+# Behind the end of a sentence, at an empty line, and at the end of a line that the next one does not continue.
 _BOUNDARY = re.compile(r"(?<=[.!?])\s+|\n\s*\n|[。！？]|\n(?=\s*[-*#>|\d]|\s*\w+\()")
 _WORD = re.compile(r"\w")
 _TROFF = re.compile(r"^[.'].*$|\\f[A-Z]|\\&|\\\(..|\\\[[^]]*\]", re.MULTILINE)

@@ -4,7 +4,7 @@ Every stream sends a chunk that begins the answer, then one token each 1/rate se
 phase is random (seeded by its number), so that streams do not fall into step. Those of chat are stamped with the moment
 they left. The stamp is `created`: microseconds of the system's monotonic clock, which all processes of one machine
 share. It is an integer below 2^53, as any JSON library keeps it, and it is part of the format, so a proxy passes it on
-whether it copies bytes or writes every event anew. Events of the other endpoints have no such field.
+whether it copies bytes or writes every event again. Events of the other endpoints have no such field.
 
 This is a loop over epoll and not an asyncio server for one reason: an event loop's timers tick in milliseconds, and
 20,000 tokens a second would leave in bursts of twenty. `select` waits in microseconds.

@@ -24,7 +24,7 @@ VOCABULARY = Vocabulary([*map(str.encode, PIECES), None], end=[len(PIECES)])
 
 
 class Hearsay(Toy):
-    """Goes on as what it has heard does, and rarely in any other way."""
+    """Continues as what it has heard does, and rarely in any other way."""
 
     def __call__(self, prefixes):
         return np.array([self.row(VOCABULARY.text(prefix)) for prefix in prefixes])

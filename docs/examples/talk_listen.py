@@ -1,7 +1,7 @@
 """A model that wants to talk and to listen, and is kept from either word.
 
 `sten`, `k` and `▁li` are harmless by themselves, and nothing here bans them as such: only what would say a word is
-taken back, at the place where it began, and every spelling of it. The text then goes on another way.
+taken back, at the place where it began, and every spelling of it. The text then continues another way.
 """
 
 import numpy as np

@@ -27,7 +27,7 @@ def ziplm(training, vocabulary):
         rows = []
         for prefix in prefixes:
             text = training.encode() + b"\n" + b"".join(vocabulary.pieces(prefix))
-            # A text that ends begins anew, with a line.
+            # A text that ends begins again, with a line.
             lengths = [length(text + (b"\n" if token is None else token)) for token in vocabulary.tokens]
             scores = -np.log(256) * np.array(lengths, float)
             rows.append(scores - np.logaddexp.reduce(scores))

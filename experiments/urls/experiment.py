@@ -88,7 +88,7 @@ def measure(folder: Path) -> dict[str, Any]:
         elif way == ROWS:
             by_rows(model, prefix, stop, batch, read, counted)
         elif way in (SINGLE_TO_THE_END, TO_THE_END):
-            by_rows_to_the_end(model, prefix, goes_on(model.vocabulary), batch, stop, read, counted)
+            by_rows_to_the_end(model, prefix, continues(model.vocabulary), batch, stop, read, counted)
         else:
             by_generate(network, prefix, stop, batch, read, counted)
         return {**counted.plain(), "stop": stop}
@@ -157,7 +157,7 @@ def reading(vocabulary: Vocabulary) -> Callable[[Sequence[int]], str]:
     return read
 
 
-def goes_on(vocabulary: Vocabulary) -> Callable[[int], bool]:
+def continues(vocabulary: Vocabulary) -> Callable[[int], bool]:
     """Tells of a token whether the URL can go on behind it."""
     inside = [text is not None and OF_A_URL.fullmatch(text) is not None for text in vocabulary.tokens]
     return inside.__getitem__

@@ -36,7 +36,7 @@ class LanguageModel(Protocol):
 
     def encode(self, text: str, at_text_start: bool = False) -> list[int]:
         """The tokenizer's own encoding of a text, without special tokens. `at_text_start`: it begins a text, and does
-        not go on after a prompt."""
+        not continue after a prompt."""
 
     def context(self, prompt: str | Messages | None) -> tuple[int, ...]:
         """The token ids before a string of the query: the start of a text, and then a prompt or a chat."""

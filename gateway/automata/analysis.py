@@ -96,7 +96,7 @@ def longest(positions: Positions) -> int | None:
         for target in targets:
             sources[target].append(place)
     useful = _reached({place for place in steps if graph.ends(place)}, sources.__getitem__)
-    return _longest_way(useful, steps, graph.ends)
+    return _longest_path(useful, steps, graph.ends)
 
 
 def _reached(begin: Iterable[Vertex], after: Callable[[Vertex], Iterable[Vertex]]) -> set[Vertex]:
@@ -111,7 +111,7 @@ def _reached(begin: Iterable[Vertex], after: Callable[[Vertex], Iterable[Vertex]
     return found
 
 
-def _longest_way(places: set[Vertex], steps: dict[Vertex, list[Vertex]], ends: Callable[[Vertex], int]) -> int | None:
+def _longest_path(places: set[Vertex], steps: dict[Vertex, list[Vertex]], ends: Callable[[Vertex], int]) -> int | None:
     """Kahn's topological order (1962): what is left over lies on a cycle or behind one."""
     missing = dict.fromkeys(places, 0)
     for place in places:
@@ -150,7 +150,7 @@ def reopens(positions: Positions) -> bool:
     witnesses = (
         (text, left, right)
         for left in graph.lefts
-        for overlap in _overlaps(graph, _shortest_ways(graph, graph.first(left)))
+        for overlap in _overlaps(graph, _shortest_paths(graph, graph.first(left)))
         for text, right in _reopenings(graph, overlap, inside)
     )
     return any(not _matches(graph, *witness) for witness in islice(witnesses, MAX_WITNESSES))
@@ -214,14 +214,14 @@ def _reopenings(graph: Graph, overlap: _Overlap, inside: set[int]) -> Iterator[t
             continue
         delimiter = graph.shared(overlap.closing, overlap.opening, begin)
         if delimiter:
-            for place, text in _shortest_ways(graph, [begin]).items():
+            for place, text in _shortest_paths(graph, [begin]).items():
                 rights = graph.ends(place)
                 if rights:
                     yield overlap.text[:-1] + _any_of(delimiter) + text, rights.bit_length() - 1
                     break
 
 
-def _shortest_ways(graph: Graph, begin: Iterable[Vertex]) -> dict[Vertex, str]:
+def _shortest_paths(graph: Graph, begin: Iterable[Vertex]) -> dict[Vertex, str]:
     """For each place that can be reached, the nearest first, a text that leads there, its own character included."""
     ways = {place: _any_of(graph.chars(place)) for place in begin}
     waiting = list(ways)

@@ -5,7 +5,7 @@ byte and knows, after each, whether the text may end here and whether it can sti
 character anywhere, so a state is a set of positions of Glushkov's automaton of which some character may have been read
 in part. What is left of a character is a node in a graph of byte ranges in which equal nodes are one.
 
-States are worked out when they are first needed and kept in a bounded cache (`gateway.automata.states`).
+States are computed when they are first needed and kept in a bounded cache (`gateway.automata.states`).
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class CharSet:
 
 NONE = CharSet()
 ANY = CharSet(((0, LAST),))
-# What `re` means by \d, \w and \s. Worked out at the first use: looking at every character takes a while.
+# What `re` means by \d, \w and \s. Computed at the first use: looking at every character takes a while.
 DIGIT: CharSet
 WORD: CharSet
 SPACE: CharSet

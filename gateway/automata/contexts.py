@@ -1,8 +1,8 @@
-"""What stands beside a place between two characters, and the sets of contexts that edges are.
+"""The characters on both sides of a place in a text, and edges as sets of such contexts.
 
-On either side of a place stands one of four kinds: the edge of the text, a word character (`\\w`), a line end, or any
+On either side of a place stands one of four kinds: the edge of the text, a word character (`\\w`), a line break, or any
 other character. A context is a pair of them, numbered `KINDS` x left + right, and a set of contexts is a mask of 16
-bits. Only `^` and `$` under `(?m)` tell a line end from other characters; where no pattern has them, a line end counts
+bits. Only `^` and `$` under `(?m)` tell a line break from other characters; without them, a line break counts
 as `OTHER`, so that there are no needless states.
 """
 
@@ -30,7 +30,7 @@ _LINE_ENDS = CharSet.of("\n")
 
 
 def sees_lines(masks: Iterable[int]) -> bool:
-    """Does one of the masks distinguish a line end from other characters?"""
+    """Does one of the masks distinguish a line break from other characters?"""
     return any(
         (mask >> OTHER ^ mask >> LINE_END) & 0x1111 or _rights(mask, OTHER) != _rights(mask, LINE_END) for mask in masks
     )
@@ -42,7 +42,7 @@ def _rights(mask: int, left: int) -> int:
 
 @lru_cache(2)
 def kinds_of_characters(lines: bool) -> tuple[tuple[int, CharSet], ...]:
-    """Every kind that a character can have, with the characters; line ends apart or not."""
+    """Every kind that a character can have, with the characters; line breaks apart or not."""
     others = ~charset.WORD
     if not lines:
         return (OTHER, others), (WORD_CHAR, charset.WORD)

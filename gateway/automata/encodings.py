@@ -36,7 +36,7 @@ class Encoding(Protocol):
         """The readings of an ASCII character at which a letter begins."""
         ...
 
-    def go_on(self, state: str, char: str) -> Iterable[Reading]:
+    def step(self, state: str, char: str) -> Iterable[Reading]:
         """The readings of an ASCII character in a state."""
         ...
 
@@ -89,9 +89,9 @@ class TextEncoding(AnyLetter):
         self._prefix = re.compile(prefix, re.I | re.A)
 
     def start(self, char: str) -> Iterator[Reading]:
-        return self.go_on("", char)
+        return self.step("", char)
 
-    def go_on(self, state: str, char: str) -> Iterator[Reading]:
+    def step(self, state: str, char: str) -> Iterator[Reading]:
         text = state + char
         for begin in range(1, len(text)) if text[0] == NEXT else (0,):
             # A separator may end at several places, as it does in `0x0x73`.
@@ -120,7 +120,7 @@ class BitEncoding(AnyLetter):
         if char in self._values:  # with all of its bits or fewer, which the next character shows: so long one state
             yield Reading(None, f",{self._values[char]}")
 
-    def go_on(self, state: str, char: str) -> Iterator[Reading]:
+    def step(self, state: str, char: str) -> Iterator[Reading]:
         if char in _PASSED:  # also where it is a digit of the code: between pieces it is none
             yield Reading(None, state)
         elif char == _PADDING:  # the next piece begins with a byte
@@ -146,9 +146,9 @@ class Decoded(AnyLetter):
     def start(self, char: str) -> Iterator[Reading]:
         return self._decoded("", self._encoded.start(char))
 
-    def go_on(self, state: str, char: str) -> Iterator[Reading]:
+    def step(self, state: str, char: str) -> Iterator[Reading]:
         begun, _, inner = state.partition(":")
-        return self._decoded(begun, self._encoded.go_on(inner, char))
+        return self._decoded(begun, self._encoded.step(inner, char))
 
     def _decoded(self, begun: str, readings: Iterable[Reading]) -> Iterator[Reading]:
         for letters, inner in readings:
@@ -178,8 +178,8 @@ class AnyOf(AnyLetter):
             for letters, state in encoding.start(char):
                 yield Reading(letters, f"{number}{state}")
 
-    def go_on(self, state: str, char: str) -> Iterator[Reading]:
-        for letters, rest in self._encodings[int(state[0])].go_on(state[1:], char):
+    def step(self, state: str, char: str) -> Iterator[Reading]:
+        for letters, rest in self._encodings[int(state[0])].step(state[1:], char):
             yield Reading(letters, state[0] + rest)
 
 
@@ -192,16 +192,16 @@ class Stacked(AnyLetter):
     def start(self, char: str) -> Iterator[Reading]:
         return self._read("", self._outer.start(char))
 
-    def go_on(self, state: str, char: str) -> Iterator[Reading]:
+    def step(self, state: str, char: str) -> Iterator[Reading]:
         outer, _, inner = state.partition("\0")
-        return self._read(inner, self._outer.go_on(outer, char))
+        return self._read(inner, self._outer.step(outer, char))
 
     def _read(self, inner: str, readings: Iterable[Reading]) -> Iterator[Reading]:
         for letters, outer in readings:
             if letters is None:
                 yield Reading(None, f"{outer}\0{inner}")
                 continue
-            for found, rest in self._inner.go_on(inner, letters) if inner else self._inner.start(letters):
+            for found, rest in self._inner.step(inner, letters) if inner else self._inner.start(letters):
                 yield Reading(found, f"{outer}\0{rest}")
 
 
@@ -216,9 +216,9 @@ class Spellings:
                 self._begun[text[:end]] = self._begun.get(text[:end], "") + letters
 
     def start(self, char: str) -> Iterator[Reading]:
-        return self.go_on("", char)
+        return self.step("", char)
 
-    def go_on(self, state: str, char: str) -> Iterator[Reading]:
+    def step(self, state: str, char: str) -> Iterator[Reading]:
         text = state + char.lower()
         for letter in self._table.get(text, ""):
             yield Reading(letter, "")

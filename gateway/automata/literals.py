@@ -6,11 +6,11 @@ text is still *live*. The machine here is determinised lazily on top of it:
 
 * a `LiteralState` stands for everything the past can still mean: the longest suffix that begins a word, whether a word
   character stands before it, and the words that ended just now and wait for their right edge;
-* where that suffix ends with a blank, further white space is nothing, and behind a line end so are the marks that
+* where that suffix ends with a blank, further white space is nothing, and behind a line break so are the marks that
   begin lines (`>`, `-`). So a blank of a word takes a run of them, and text outside the words pays nothing for it;
 * its transitions are keyed by the *original* character. Folding, whole-word edges and characters that become several
-  or none are worked out when a transition is taken, and cost nothing once it is kept;
-* one in a few of the transitions that are worked out is kept, in a bounded cache. What comes often is soon there, and
+  or none are computed when a transition is taken, and cost nothing once it is kept;
+* one in a few of the transitions that are computed is kept, in a bounded cache. What comes often is soon there, and
   text that never comes again, as a hostile one would be, leaves little behind. A full cache is emptied: that costs
   time, never correctness.
 """
@@ -62,7 +62,7 @@ class LiteralState(dict[str, "LiteralState"]):
 
     `node` of the trie is the longest folded suffix that begins a word, `left` whether a word character precedes it,
     `pending` the words that ended just now and wait for their right edge. `new_line`: the suffix ends with a blank that
-    has a line end in it. `live` is the folded length of the longest suffix that may yet become, or already is and waits
+    has a line break in it. `live` is the folded length of the longest suffix that may become, or already is and waits
     as, a word that holds; negative while `LiteralMachine.live` has not worked it out. `arrival` is None for the usual
     case: one folded character, no word certain.
     """
@@ -102,7 +102,7 @@ class LiteralMachine:
 
     `words`: of each folded word, the kinds it is looked for as; kept, and not to be changed. `fold` maps an original
     character to its folded form. `longest` is the length of the longest word, folded, `reach` with what must be seen
-    behind it. With `spaces`, a blank of a word takes runs of white space, and behind line ends `line_marks`. At most
+    behind it. With `spaces`, a blank of a word takes runs of white space, and behind line breaks `line_marks`. At most
     `max_transitions` are kept. Raises ValueError without words and for an empty one.
     """
 

@@ -1,4 +1,4 @@
-"""Can an end be reached from a state of a graph that is worked out on the way?"""
+"""Can an end be reached from a state of a graph that is computed on the way?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ S = TypeVar("S", bound=Hashable)
 
 
 class SearchTooLong(Exception):
-    """More states than may be had to be looked at."""
+    """The search would visit more states than allowed."""
 
 
 class Liveness(Generic[S]):

@@ -11,7 +11,7 @@ two forms:
   live suffix.
 * `gateway.automata.nfa` follows *all* beginnings, as bit sets, where a match is found or a beginning grows too old.
 
-States are worked out when they are first needed and kept in a bounded cache. Where there would be too many of them the
+States are computed when they are first needed and kept in a bounded cache. Where there would be too many of them the
 caller is sent to the other form: it costs time, never correctness.
 """
 
@@ -37,7 +37,7 @@ MAX_NFA_ENTRIES = 100_000  # of steps of `gateway.automata.nfa`, some 150 bytes 
 MAX_CHAR_CLASSES = 8192
 MAX_STEPS = 200_000
 GROWTH = 4096  # states and steps that are kept between two calls of `StateMachine.on_growth`
-# Of the targets that are missing, one in so many is worked out once there are many.
+# Of the targets that are missing, one in so many is computed once there are many.
 KEPT_ONE_IN = 16
 MAX_LEAP = 16  # characters of a text that is looked up as a whole: a model's tokens come again, longer texts seldom do
 
@@ -53,7 +53,7 @@ class FoldedText(NamedTuple):
 
 
 class StateMachine(ABC):
-    """The states of an automaton of sets of positions, worked out when they are needed and kept in a bounded cache.
+    """The states of an automaton of sets of positions, computed when they are needed and kept in a bounded cache.
 
     A subclass says what the positions are: `class_key` and `successors`. `start_position` is the one before any.
     """
@@ -151,7 +151,7 @@ class StateMachine(ABC):
             position.steps.clear()
 
     def keep_nfa_step(self, key: tuple[Any, ...], step: Any) -> Any:
-        """Keep what `gateway.automata.nfa` has worked out of `key`, whose first are positions; where there is much, one
+        """Keep what `gateway.automata.nfa` has computed of `key`, whose first are positions; where there is much, one
         in `KEPT_ONE_IN`. Returns `step`."""
         if self._nfa_entries > MAX_NFA_ENTRIES // 4:
             self._countdown -= 1
@@ -166,7 +166,7 @@ class StateMachine(ABC):
         self._grow()
         return step
 
-    def work_out(self, state: PatternState, char: str) -> PatternState:
+    def compute(self, state: PatternState, char: str) -> PatternState:
         """Compute a missing transition. Where there are many, only some are kept and the others computed again."""
         folded = self.fold(char).text
         if len(folded) != 1:

@@ -30,7 +30,7 @@ class Between(AnyLetter):
         if char in _KINDS:
             yield Reading(None, f"{_KINDS[char]}0")
 
-    def go_on(self, state: str, char: str) -> Iterator[Reading]:
+    def step(self, state: str, char: str) -> Iterator[Reading]:
         kind, length = state[0], int(state[1:])
         first, never, end, most = _FORMS[kind]
         if state + char == "T0!":
@@ -48,8 +48,8 @@ class Between(AnyLetter):
                 yield Reading(None, "G0")
             return
         else:
-            goes_on = char.isalpha() if kind == "L" else char not in never
-        if goes_on and length < most:
+            continues = char.isalpha() if kind == "L" else char not in never
+        if continues and length < most:
             yield Reading(None, f"{kind}{length + 1}")
 
 
@@ -69,10 +69,10 @@ class TwoLevels(AnyLetter):
             for _, state in self._between.start(char):
                 yield Reading(None, state + "\0")
 
-    def go_on(self, state: str, char: str) -> Iterator[Reading]:
+    def step(self, state: str, char: str) -> Iterator[Reading]:
         outer, inner = state.split("\0")
         if inner:
-            for letters, rest in self._single.go_on(inner, char):
+            for letters, rest in self._single.step(inner, char):
                 if letters is None:
                     yield Reading(None, f"{outer}\0{rest}")
                 elif len(letters) == 1 and letters.isascii():
@@ -87,9 +87,9 @@ class TwoLevels(AnyLetter):
         if not outer and self._between is not None:
             readings = (*self._single.start(char), *self._between.start(char))
         elif outer[:1].isalpha() and self._between is not None:
-            readings = self._between.go_on(outer, char)
+            readings = self._between.step(outer, char)
         else:
-            readings = self._single.go_on(outer, char)
+            readings = self._single.step(outer, char)
         for letters, rest in readings:
             yield Reading(None, rest + "\0") if letters is None else Reading(letters, "")
 

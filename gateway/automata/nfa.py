@@ -172,7 +172,7 @@ class NfaSimulation:
         """Take one folded character, but for what of it is certain only once `_ends` has it."""
         machine = self._machine
         key = tuple(self.active), self.contexts, self.left, char_class, bool(fresh)
-        step: Step = machine.nfa_steps.get(key) or machine.keep_nfa_step(key, self._worked_out(*key))
+        step: Step = machine.nfa_steps.get(key) or machine.keep_nfa_step(key, self._compute_step(*key))
         before = [*self.active.values(), fresh, 0]
         for index in step.certain:
             self._hit(key[0][index], before[index], hits)
@@ -183,7 +183,7 @@ class NfaSimulation:
         self.contexts, self.left = step.contexts, char_class.kind
         return step
 
-    def _worked_out(
+    def _compute_step(
         self,
         active: tuple[Position, ...],
         contexts: tuple[Position, ...],
@@ -219,7 +219,7 @@ class NfaSimulation:
         )
 
     def _arrive(self, hits: dict[tuple[int, int], int]) -> None:
-        """Report what is certain now, and keep only what may go on."""
+        """Report what is certain now, and keep only what may continue."""
         kind = self.left
         waiting = False
         for position in [position for position in self.active if not position.passes]:
@@ -227,7 +227,7 @@ class NfaSimulation:
                 self._hit(position, self.active[position], hits)
             elif position.waits >> KINDS * kind & ALL_RIGHTS:
                 waiting = True
-            if not position.goes_on >> kind & 1:
+            if not position.may_match >> kind & 1:
                 del self.active[position]
         if waiting:
             self._stop_waiting(hits)

@@ -2,7 +2,7 @@
 
 The words are a trie, and a position of the automaton is a node of it with what the way there leaves open: how many
 edits it took, how many characters lie since the last letter, what of an encoded letter has been read. Positions are
-worked out when a text first leads to them; so ten thousand words in every disguise cost their trie and what texts have
+computed when a text first leads to them; so ten thousand words in every disguise cost their trie and what texts have
 met (`gateway.automata.machine`). Edits are followed as in Schulz and Mihov's Levenshtein automata (2002), in their
 nondeterministic form; a transposition is one edit.
 
@@ -119,9 +119,9 @@ class ObfuscatedWords(StateMachine):
         if self._places.is_full():
             self.forget_steps()
         if isinstance(position, Place):
-            return distinct(self._go_on(position, char))
+            return distinct(self._step(position, char))
         if isinstance(position, Bundle):
-            return distinct(led for place in position.places for led in self._go_on(place, char))
+            return distinct(led for place in position.places for led in self._step(place, char))
         return bundled(self._start(char, left))
 
     def reads(self, key: Char) -> int:
@@ -143,7 +143,7 @@ class ObfuscatedWords(StateMachine):
             led += self._read_encoded(root, encoding, None, char.code)
         return led
 
-    def _go_on(self, place: Place, char: Char) -> Led:
+    def _step(self, place: Place, char: Char) -> Led:
         if place.encoding:
             return self._read_encoded(place, place.encoding, place.state, char.code)
         if not place.node and not place.skip:
@@ -181,7 +181,7 @@ class ObfuscatedWords(StateMachine):
         )
 
     def _read_encoded(self, place: Place, encoding: int, begun: str | None, code: str) -> Led:
-        """A character in an encoding, which goes on behind it, or the text does."""
+        """A character in an encoding, which continues behind it, or the text does."""
         led: Led = []
         for letters, state in self._chars.read_code(encoding, begun, code):
             if letters is None:

@@ -42,10 +42,10 @@ class Position:
     """A position of an automaton. Where bit k is for a character of kind k that has just led to it,
 
     * `arrives`: a match is certain on arrival; `waits`: the contexts that make a waiting match certain;
-    * `goes_on`: a match is possible that needs a further character or the end; `continues`: a longer one is;
+    * `may_match`: a match is possible that needs a further character or the end; `continues`: a longer one is;
     * `owner`: the index in `StateMachine.patterns` of what a match belongs to; `region` and `past` as in `Positions`.
 
-    `kinds` are those that can lead to it. `passes`: nothing ends here and something goes on, whichever it was. `steps`
+    `kinds` are those that can lead to it. `passes`: nothing ends here and something continues, whichever. `steps`
     are the positions behind it that are known, by the class of the next character and what stands before that.
     `onward`: what leads on (`CharClass.reads`), where that is little: of all else nothing needs to be known.
     """
@@ -79,9 +79,9 @@ class Position:
         self.owner, self.searched = owner, searched
         self.region, self.past = region, past
         self.arrives, self.waits, self.continues = arrives, waits, continues
-        self.goes_on = continues
+        self.may_match = continues
         if waits:
-            self.goes_on |= sum(1 << kind for kind in range(KINDS) if waits >> KINDS * kind & ALL_RIGHTS)
+            self.may_match |= sum(1 << kind for kind in range(KINDS) if waits >> KINDS * kind & ALL_RIGHTS)
         self.passes = not arrives and not waits and continues & kinds == kinds
         self.onward = -1
         self.steps: dict[int, tuple[Position, ...]] = {}
@@ -92,11 +92,11 @@ class Position:
 
 
 class _Machine(Protocol):
-    def work_out(self, state: PatternState, char: str) -> PatternState: ...
+    def compute(self, state: PatternState, char: str) -> PatternState: ...
 
 
 class PatternState(dict[str, "PatternState"]):
-    """A determinised state *is* the table of its transitions, which works out those that it lacks.
+    """A determinised state *is* the table of its transitions, which computes those that it lacks.
 
     `positions` have each in `registers` that of its earliest beginning, the earliest first; -1, and last, one in a
     pattern's context, before any beginning. `left` is what the last character was. `moves` is how the registers change
@@ -133,7 +133,7 @@ class PatternState(dict[str, "PatternState"]):
     ways: Any
 
     def __missing__(self, char: str) -> PatternState:
-        return self.machine.work_out(self, char)
+        return self.machine.compute(self, char)
 
     def clear(self) -> None:
         super().clear()

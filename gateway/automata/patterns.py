@@ -50,7 +50,7 @@ class PatternMachine(StateMachine):
         self._sets: dict[CharSet, list[int]] = {}
         for pattern in patterns:
             self._add(pattern)
-        # A line end is a kind of its own only where some pattern needs it.
+        # A line break is a kind of its own only where some pattern needs it.
         self._kinds = kinds_of_characters(any(pattern.positions.sees_lines for pattern in self.patterns))
         self.furthest = max(self._past, default=0)
         self._reaches = [0] * len(self._owner)

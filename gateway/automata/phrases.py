@@ -83,15 +83,15 @@ class PhraseWindows:
         """Of the first characters of a window, a word that has begun included."""
         read = self.beginning(number, depth)
         unspaced = sum(map(is_unspaced, read)) if self.mixed else 0
-        goes_on = read[-1] != _BETWEEN and not is_unspaced(read[-1])
-        return 2 * (read.count(_BETWEEN) + goes_on) + unspaced
+        continues = read[-1] != _BETWEEN and not is_unspaced(read[-1])
+        return 2 * (read.count(_BETWEEN) + continues) + unspaced
 
     def beginning(self, number: int, depth: int) -> str:
         start = self._starts[number]
         return self.text[start : start + depth]
 
     def narrowed(self, low: int, high: int, depth: int, char: str) -> tuple[int, int]:
-        """Of the windows [low, high), which begin with the same `depth` characters, those that go on with `char`."""
+        """Of the windows [low, high), which begin with the same `depth` characters, those that continue with `char`."""
         if low < high and self.is_complete(low, depth):
             low += 1
         text, starts = self.text, self._starts
@@ -136,7 +136,7 @@ class _Place(NamedTuple):
 
 
 class PhraseState(LiteralState):
-    """`left` is whether a word may go on; `node` has no meaning."""
+    """`left` is whether a word may continue; `node` has no meaning."""
 
     __slots__ = ("place",)
 

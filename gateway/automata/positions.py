@@ -35,7 +35,7 @@ class Positions:
     `sets[p]`: the characters of position p. `first`: where a text may begin. `follow[p]`: what may come next. `last`:
     where it may end. `null`: the contexts in which the empty string matches; there are none, unless it may be empty.
     `past[p]`: for a position after the span, how many characters beyond the span's end have been read there, this one
-    included; 0 for others. `sees_lines`: a line end is distinguished from other characters.
+    included; 0 for others. `sees_lines`: a line break is distinguished from other characters.
     """
 
     sets: tuple[CharSet, ...]

@@ -101,7 +101,7 @@ _BRACES = re.compile(r"\{([0-9]*)(?:(,)([0-9]*))?\}")
 _NAMED = re.compile(r"\(\?P?<([^>]*)>")
 _FLAGS = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
 _FLAG_NAMES = {"i": "ignore_case", "m": "multi_line", "s": "dot_all", "x": "verbose"}
-# As `re` reads comments, a backslash in one takes the next character with it, a line end or ) too.
+# As `re` reads comments, a backslash in one takes the next character with it, a line break or ) too.
 _NOTHING_UNDER_X = re.compile(r"[ \t\n\r\f\v]+|#(?:[^\n\\]|\\(?s:.))*")
 _COMMENT = re.compile(r"\(\?#(?:[^)\\]|\\(?s:.))*(\)?)")
 

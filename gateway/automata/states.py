@@ -24,14 +24,14 @@ def forget(states: dict[K, S]) -> None:
 class Lookup(dict[int, int]):
     """A bounded cache of what is computed from a position on first use; emptied when full."""
 
-    def __init__(self, work_out: Callable[[int], int]) -> None:
+    def __init__(self, compute: Callable[[int], int]) -> None:
         super().__init__()
-        self._work_out = work_out
+        self._compute = compute
 
     def __missing__(self, position: int) -> int:
         if len(self) >= MAX_KEPT:
             self.clear()
-        value = self[position] = self._work_out(position)
+        value = self[position] = self._compute(position)
         return value
 
 

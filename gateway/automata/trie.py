@@ -28,8 +28,8 @@ class Trie:
     `length[n]` of the string; `first[n]`, up to `first[n + 1]`, its children; `fail[n]`, its longest proper suffix that
     is a node too; `before[n]`, 1 if the character before that suffix is a word character, `AS_BEFORE` if that is for
     what stands before the string to say; `out[n]`, its longest suffix, itself included, that is a word, `ROOT` if none
-    is; `live[n]`, the length of its longest suffix after which some free word goes on; `edged[n]`, 1 if some edged word
-    goes on after the string itself.
+    is; `live[n]`, the length of its longest suffix that some free word continues; `edged[n]`, 1 if some edged word
+    continues after the string itself.
     """
 
     __slots__ = (
@@ -60,7 +60,7 @@ class Trie:
         self.length, self.first, self.fail, self.out, self.live = (array("I", [0]) for _ in range(5))
         self.before, self.edged = bytearray(1), bytearray([1 in edged])
         self.first.pop()
-        # For each node of one depth, in order: the words that begin with it and go on, `words[begin:end]`.
+        # For each node of one depth, in order: the words that begin with it and continue, `words[begin:end]`.
         begins, ends = array("I", [0]), array("I", [len(words)])
         depth = 0
         while begins:
@@ -114,8 +114,8 @@ class Trie:
                 chars.append(char)
                 fail.append(suffix)
                 out.append(child if is_word else out[suffix])
-                goes_on = rest < stop if all_free else some_free and free.find(1, rest, stop) >= 0
-                live.append(depth + 1 if goes_on else live[suffix])
+                continues = rest < stop if all_free else some_free and free.find(1, rest, stop) >= 0
+                live.append(depth + 1 if continues else live[suffix])
                 if some_edged:
                     self.edged.append(edged.find(1, rest, stop) >= 0)
                 if has_edges:

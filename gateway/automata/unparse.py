@@ -25,7 +25,7 @@ _INSIDE = (
     r"^, $, \A and \z can only stand at the beginning and at the end of the whole: the expression describes the whole "
     "answer, so leave them out"
 )
-_LINES = r"^ and $ under (?m) can only stand at the beginning and at the end of the whole: write the line ends as \n"
+_LINES = r"^ and $ under (?m) can only stand at the beginning and at the end of the whole: write the line breaks as \n"
 _EDGES = {TEXT_START: _INSIDE, TEXT_END: _INSIDE, LINE_START_EDGE: _LINES, LINE_END_EDGE: _LINES}
 _NO_CHARACTER = "a class in it has no character that can stand in a text: take it out"
 

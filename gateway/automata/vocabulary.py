@@ -77,7 +77,7 @@ class Vocabulary:
 
     def pieces(self, tokens: Iterable[int], at_text_start: bool = False) -> list[bytes]:
         """What each of the tokens writes, nothing for one that writes no text. `at_text_start`: they begin a text, and
-        do not go on after a prompt."""
+        do not continue after a prompt."""
         written = [self.tokens[token] or b"" for token in tokens]
         if at_text_start and self.strips_first_space:
             first = next((at for at, text in enumerate(written) if text), None)

@@ -20,7 +20,7 @@ EDGED, GAPPED, JOINED, PLAIN, SECOND_PLAIN, DOUBLED, UNEVEN, EXACT, DONE, BLANK,
     1 << bit for bit in range(12)
 )
 SWAPPED = "\x02"  # then the letter that must come next
-NEW_LINE = "\n"  # in the white space of a phrase, behind a line end
+NEW_LINE = "\n"  # in the white space of a phrase, behind a line break
 LINE = "\x06"  # in a gap, where a line begins
 NUMBER = "\x07"  # in a gap, behind the number of a list: as many as there are digits
 TWICE = "\x04"  # behind a letter that has come once more than in the word
@@ -70,7 +70,7 @@ class Place(Position):
         self.arrives = ALL_RIGHTS if rights == ALL_RIGHTS else 0
         self.waits = rights * _EVERY_KIND if rights < ALL_RIGHTS else 0
         self.continues = ALL_RIGHTS if continues else 0
-        self.goes_on = ALL_RIGHTS if continues or self.waits else 0
+        self.may_match = ALL_RIGHTS if continues or self.waits else 0
         self.passes = continues and not rights
         self.onward = -1
         if self.state.startswith(SWAPPED):
@@ -117,7 +117,7 @@ class Places:
 
     `short_spaced` and `short`: words below these weights need more to count as spaced out, and as disguised.
     `embedded`: so many encodings are of letters within a text. When there are too many places `forget` is called, and
-    they are made anew.
+    they are made again.
     """
 
     def __init__(self, disguises: Obfuscation, embedded: int, short_spaced: int, short: int) -> None:

@@ -1,4 +1,4 @@
-"""Words that the last answer of a conversation began and this one goes on with (docs/semantics.md, across answers)."""
+"""Words that earlier answers of a conversation began and this one completes (docs/semantics.md, across answers)."""
 
 from __future__ import annotations
 

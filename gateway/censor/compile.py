@@ -104,7 +104,7 @@ class Program:
 @dataclass(frozen=True, slots=True)
 class CompiledPolicy:
     """A policy, ready to run. A direction and channel without rules has no program: nothing there is scanned.
-    `stops` is `compile_stops`. What every request asks of the programs is worked out once: `reads_conversation` is
+    `stops` is `compile_stops`. What every request asks of the programs is computed once: `reads_conversation` is
     whether a rule for answers depends on the request, `costly` the directions whose texts are scanned for more than
     words, `costs` the largest `Program.cost` of a direction, `steers` whether the model's decoding is influenced,
     `enforces` whether anything is changed, `labels` the program for the labels of answers."""

@@ -57,7 +57,7 @@ def _size(rule: Rule, program: Program) -> str:
 
 
 def _states_met(machine: StateMachine, text: Iterable[str]) -> int:
-    """How many states the determinised automaton has after reading `text`; it begins anew behind a match."""
+    """How many states the determinised automaton has after reading `text`; it begins again behind a match."""
     state = machine.start()
     met = {(frozenset(state.entries), state.left)}
     for char in text:

@@ -22,7 +22,7 @@ _Left = list[tuple[int, int]]
 
 
 class _Escape(NamedTuple):
-    """The outermost characters [start, end) that spell one of an inner text; `exact`: they are taken out together."""
+    """The outermost characters [start, end) that spell one of an inner text; `exact`: they are removed together."""
 
     start: int
     end: int
@@ -56,7 +56,7 @@ class NestedScanner(Scanner):
         self._holds = any(rule.action is not Action.FLAG for rule in program.rules)
         self._outermost: Scanner
         self._outer = OuterText(reader)
-        self._chain: list[InnerText] = []  # that go on with the piece as it is
+        self._chain: list[InnerText] = []  # that continue with the piece as it is
         self._reading = self._outer  # whose reader has read the piece
         self._steps: tuple[Step, ...] = ()
         self._found: list[Span] = []  # matches in inner texts by the steps that have been taken,
@@ -222,7 +222,7 @@ class NestedScanner(Scanner):
 
     @property
     def left_at(self) -> int:
-        """Of starts in an inner text, where the escape begins; of others too, if nothing but the whole is taken out."""
+        """Of starts in an inner text, where the escape begins; of others too, if nothing but the whole is removed."""
         at = self.scanned - 1
         escape = self._escape_around(at)
         if escape is not None and (escape.exact or not self._left_outermost):

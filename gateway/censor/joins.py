@@ -2,7 +2,7 @@
 
 Each label is judged by itself elsewhere; here only matches across the edges between them count, the end of each label
 being an end of the text. What came before is a censor's state, so that a label is read once however many came before
-it; and since most labels repeat, the states are the states of an automaton whose steps are whole labels, worked out
+it; and since most labels repeat, the states are the states of an automaton whose steps are whole labels, computed
 when they are first needed and kept in a bounded table.
 """
 
@@ -15,13 +15,13 @@ from gateway.censor.compile import Program
 from gateway.censor.stream import Censor
 
 MAX_STEPS = 2048  # that are kept of one answer: some 200 bytes each, and a kilobyte or two where they lead to new text
-MAX_LABEL = 256  # characters; steps with longer labels are worked out each time
+MAX_LABEL = 256  # characters; steps with longer labels are computed each time
 # A pattern's beginnings are taken again at the end of a label if they are not much longer than the label itself.
 CHEAP, CHEAP_FOR_EACH = 64, 4  # characters
 
 
 class _LabelCensor(Censor):
-    """A text in which nothing was found so far, that several others go on from."""
+    """A text in which nothing was found so far, that several others continue from."""
 
     __slots__ = ()
 
@@ -78,13 +78,13 @@ class LabelAutomaton:
             return state.after[label]
         except KeyError:
             pass
-        reached = self._work_out(state, label)
+        reached = self._compute(state, label)
         if self._steps < MAX_STEPS and len(label) <= MAX_LABEL:
             self._steps += 1
             state.after[label] = reached
         return reached
 
-    def _work_out(self, state: LabelState, label: str) -> LabelState | None:
+    def _compute(self, state: LabelState, label: str) -> LabelState | None:
         cheaply = CHEAP + CHEAP_FOR_EACH * len(label)
         censor = state.censor.fork()
         censor.feed_exempt(label)

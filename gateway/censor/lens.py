@@ -27,7 +27,7 @@ _IGNORABLE_RANGES = (
     (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF),
     (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
 )  # fmt: skip
-# Besides these, what no reader sees: controls other than tab and line ends, interlinear annotation, noncharacters.
+# Besides these, what no reader sees: controls other than tab and line breaks, interlinear annotation, noncharacters.
 _CONTROL_RANGES = (
     (0x00, 0x08), (0x0E, 0x1F), (0x7F, 0x84), (0x86, 0x9F), (0xFDD0, 0xFDEF), (0xFFF9, 0xFFFB),
 )  # fmt: skip
@@ -132,7 +132,7 @@ class Lens:
         self._steps_of_forms = [step for step in self._steps if step in (_width, _case)]
         # Lists of many words are folded when they are loaded: a few characters, very often.
         self._known = lru_cache(MAX_FOLDS)(self._fold)
-        self._forms = lru_cache(MAX_FOLDS)(self._work_out_forms)
+        self._forms = lru_cache(MAX_FOLDS)(self._compute_forms)
         self._ascii = {code: self._known(chr(code)).text for code in range(128)}
 
     def __str__(self) -> str:
@@ -198,7 +198,7 @@ class Lens:
             for tail in tails:
                 yield "".join(head) + tail
 
-    def _work_out_forms(self, letter: str) -> tuple[str, ...]:
+    def _compute_forms(self, letter: str) -> tuple[str, ...]:
         """What is canonically equivalent to a base and its marks, and left as it is by the lens; the shortest first,
         which is the composed form where the lens has it, and the longest last."""
         if letter.isascii():

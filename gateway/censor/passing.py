@@ -8,7 +8,7 @@ from gateway.automata.phrases import WordMachine
 from gateway.censor.compile import Program
 
 MAX_PASSING = 1024  # characters; what it costs to begin and end a longer one does not matter
-# Names, models and versions come with every request; ids come once, and the memory begins anew when it is full of them.
+# Names, models and versions come with every request; ids come once, and the cache is emptied when it is full of them.
 MAX_PASSED, MAX_PASSED_LENGTH = 1024, 64  # texts of a program that are remembered; characters of one
 
 
@@ -17,7 +17,7 @@ def passes(program: Program | None, text: str, *, closed: bool = False, remember
     if nothing that could follow it would make anything of it a match. `remembers`: for texts of which many repeat; the
     caller has looked for it in `Program.passed`.
 
-    Takes the machines' quick way only, and keeps no state of the text's own.
+    Takes the machines' fast path only, and keeps no state of the text's own.
     """
     if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
         return False

@@ -1,8 +1,8 @@
 """The cursor of one pattern machine in one text: quick while nothing is found, exact where something is.
 
-The quick way is a determinised state with registers; it holds the text from its first register on, and where it cannot
-decide, that text is read again with every beginning there is (`gateway.automata.nfa`). The exact way is left when
-nothing is found any more. To go back and forth costs at most twice the exact way, since it is left only after as many
+The fast path is a determinised state with registers; it holds the text from its first register on, and where it cannot
+decide, that text is read again with every beginning there is (`gateway.automata.nfa`). The exact path is left when
+nothing is found any more. To go back and forth costs at most twice the exact path, since it is left only after as many
 characters as would have to be read again.
 """
 
@@ -33,7 +33,7 @@ class MatchRun(NamedTuple):
     text: str
 
 
-# A place of the quick way: a state and its registers, each an offset and the state to begin again with before it.
+# A place of the fast path: a state and its registers, each an offset and the state to begin again with before it.
 Quick: TypeAlias = tuple[PatternState, list[tuple[int, PatternState]]]
 
 
@@ -78,10 +78,10 @@ class PatternCursor:
         other._runs = list(self._runs)
         return other
 
-    # -- the quick way -------------------------------------------------------------------------------------------------
+    # -- the fast path ------------------------------------------------------------------------------------------------
 
     def try_quickly(self, text: str, scanned: int) -> Quick | None:
-        """Where the quick way leads with `text`, which begins at offset `scanned`; None if it cannot decide."""
+        """Where the fast path leads with `text`, which begins at offset `scanned`; None if it cannot decide."""
         if self._exact is not None:
             return None
         state, registers = self._quick
@@ -94,7 +94,7 @@ class PatternCursor:
         return leap.state, moved
 
     def advance(self, reached: Quick, text: str, scanned: int) -> int:
-        """Take `text`, at the end of which the quick way is at offset `scanned`; where the live suffix begins."""
+        """Take `text`, at the end of which the fast path is at offset `scanned`; where the live suffix begins."""
         self._quick = reached
         state, registers = reached
         if not registers:
@@ -105,7 +105,7 @@ class PatternCursor:
             self._behind = (self._behind + text)[begin:]
         return registers[state.live][0] if state.live >= 0 else scanned
 
-    # -- the exact way -------------------------------------------------------------------------------------------------
+    # -- the exact path ------------------------------------------------------------------------------------------------
 
     def step(self, char: str, consumed: int) -> list[Span]:
         """Take `char`, the `consumed`-th of the text; the matches that are certain with it, of those with one end and
@@ -131,7 +131,7 @@ class PatternCursor:
         return self._exact.left_window if self._exact else {}
 
     def return_to_quick(self, consumed: int) -> None:
-        """Go back to the quick way, if it is worth it. Call it between two pieces of text."""
+        """Go back to the fast path, if it is worth it. Call it between two pieces of text."""
         exact = self._exact
         if exact is None:
             return
@@ -174,12 +174,12 @@ class PatternCursor:
         return self._machine.may_end(self._quick[0])
 
     def repeated(self, scanned: int) -> int:
-        """How many characters the exact way would have to read again at offset `scanned`."""
+        """How many characters the exact path would have to read again at offset `scanned`."""
         registers = self._quick[1]
         return scanned - registers[0][0] if self._exact is None and registers else 0
 
     def switch_to_exact(self, scanned: int) -> None:
-        """Go on in the exact way, for a text that comes back to this place again and again."""
+        """Continue in the exact path, for a text that comes back to this place again and again."""
         if self._exact is None:
             self._start_exact(scanned)
 

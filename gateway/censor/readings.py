@@ -2,7 +2,7 @@
 
 Whoever reads the text elsewhere sees all but the first character of one. So there are two readings, and a word counts
 that is found in either: the text as it is, and from an introducer on the text without its sequences. A reading is a
-copy of the words' cursors that goes on by itself until it says the same as they do.
+copy of the words' cursors that continues by itself until it says the same as they do.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ _PRECEDENCE = itemgetter(0, 1, 2, 3)
 class Releaser:
     """The end of one text that is not released, and the queue of matches to be replaced in it.
 
-    With `gathers`, the clusters of `pseudonymize` rules are taken out and listed in `clusters`, and pseudonyms inserted
+    With `gathers`, the clusters of `pseudonymize` rules are removed and listed in `clusters`, and pseudonyms inserted
     later. `replaced` counts original characters, `inserted` those of replacements.
     """
 

@@ -171,7 +171,7 @@ class Scanner:
             cursor.forget_fresh()
 
     def return_to_quick(self) -> None:
-        """Return cursors to the quick way after a piece of text."""
+        """Return cursors to the fast path after a piece of text."""
         for cursor in self.patterns:
             cursor.return_to_quick(self.scanned)
 

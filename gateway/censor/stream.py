@@ -1,9 +1,9 @@
-"""One text through its rules: feed characters, get back what is safe to show; nothing else is held (docs/semantics.md).
+"""One text through its rules: feed characters, get back what may be released; the rest is held (docs/semantics.md).
 
 `Censor.feed` has two ways through. Almost all text takes the quick one: step every machine's state over the chunk, and
 if no character was remarkable, release up to the live suffix. Otherwise the chunk is scanned again character by
 character, because a block, an overflow and the choice of a cluster's winner depend on *which* character made a match
-certain. Both ways give the same output; how the text was cut cannot be seen in it. What the quick way saves
+certain. Both paths give the same output, however the text was cut. What the fast path saves
 is in docs/hot-path.md.
 """
 
@@ -57,7 +57,7 @@ class Censor:
     `blocked` is the rule that ended the text, if one did.
 
     With `gathers` nothing takes the place of what a `pseudonymize` rule takes out, because a cluster can still grow
-    while it is taken out, and `clusters` lists it. Without, such a rule replaces.
+    while it is removed, and `clusters` lists it. Without, such a rule replaces.
     """
 
     __slots__ = (

@@ -29,7 +29,7 @@ class Window:
         self.start = 0
 
     def fork(self) -> Window:
-        """A window that goes on by itself from here."""
+        """A window that continues by itself from here."""
         other = copy(self)
         other._runs = self._runs.copy() if self._runs else _NO_RUNS
         return other

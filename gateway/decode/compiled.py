@@ -1,4 +1,4 @@
-"""A guide as tables: every state that tokens can reach, worked out beforehand, to be saved and loaded."""
+"""A guide as tables: every state that tokens can reach, computed beforehand, to be saved and loaded."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ finish a character begun before; text; and a *tail*, the beginning of a characte
 head are *plain*: whatever stood before them, they add the same text. They alone are sorted, and tokens that begin with
 a given text are then one range. The few others are kept by head.
 
-The order puts characters that no word is made of before all others: the tokens that go on after a text with a right
+The order puts characters that no word is made of before all others: the tokens that continue after a text with a right
 edge are one range too.
 """
 
@@ -34,7 +34,7 @@ Ids = npt.NDArray[np.int64]
 
 class FoldedToken(NamedTuple):
     """A token in its parts: `head`, text and `tail` are all of `data`. `units`: the folded text; `inner`: offsets in it
-    where no match may end, because one original character goes on there."""
+    where no match may end, because one original character continues there."""
 
     data: bytes
     units: str
@@ -43,7 +43,7 @@ class FoldedToken(NamedTuple):
 
 
 class Folds:
-    """Characters through a lens, and which of them words are made of; each is worked out once."""
+    """Characters through a lens, and which of them words are made of; each is computed once."""
 
     def __init__(self, lens: Lens) -> None:
         self._lens = lens
@@ -147,7 +147,7 @@ class FoldedVocabulary:
         return [] if key is None else self._ending(len(units), *self._between(key, key + _LAST))
 
     def beginning_with_word(self, units: str, or_ending: bool) -> list[tuple[int, int]]:
-        """The plain tokens whose text begins with `units` and goes on with a right edge; `or_ending`: or goes no
+        """The plain tokens whose text begins with `units` and continues with a right edge; `or_ending`: or goes no
         further."""
         key = self._key(units)
         if key is None:
@@ -166,7 +166,7 @@ class FoldedVocabulary:
         return begin, bisect_left(self._keys, high, begin)
 
     def _ending(self, length: int, begin: int, end: int) -> list[tuple[int, int]]:
-        """The range without the tokens in which one original character goes on after `length` folded ones."""
+        """The range without the tokens in which one original character continues after `length` folded ones."""
         ranges: list[tuple[int, int]] = []
         if self._inner:
             for place, inner in self._inner[bisect_left(self._inner, (begin,)) :]:

@@ -4,7 +4,7 @@ A token is allowed if the text after it can still be completed *by tokens of thi
 token, what remains may be something that no token spells. The end of the text is allowed exactly where the text may
 end.
 
-What is worked out for a state is kept, in caches with bounds; a full one is emptied, which costs time, never
+What is computed for a state is kept, in caches with bounds; a full one is emptied, which costs time, never
 correctness. For languages with few states `precompile` makes tables of all of them, to be saved and loaded.
 """
 
@@ -203,7 +203,7 @@ class Guide:
     """The lazy constraint.
 
     `at_text_start`: the answer begins a text, and with a vocabulary that strips a text's first space a first token
-    ` hot` writes `hot`. An answer that goes on after a prompt does not begin a text.
+    ` hot` writes `hot`. An answer that continues after a prompt does not begin a text.
     Raises ValueError if the vocabulary has no end of text, DeadLanguage if no tokens spell any text of the language;
     `allowed` and `advance` raise it too, where a vocabulary cannot spell everything and too many states had to be
     searched.

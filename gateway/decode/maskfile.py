@@ -34,8 +34,8 @@ EXHAUSTED = "/exhausted"  # ends the name of a policy's second entry; no policy 
 NO_MASKS, NO_POLICY, OTHER_WORDS = "this server has no masks", "in the file of masks of this server", "has other words"
 _REFUSALS = {
     NO_MASKS: "the server was started without a file of masks; start it with PORTCULLIS_MASKS=FILE",
-    NO_POLICY: "the server's file has no such policy; write it anew with `portcullis masks` and restart the server",
-    OTHER_WORDS: "the server has other words; write the file anew with `portcullis masks` and restart the server",
+    NO_POLICY: "the server's file has no such policy; write it again with `portcullis masks` and restart the server",
+    OTHER_WORDS: "the server has other words; write the file again with `portcullis masks` and restart the server",
 }
 
 
@@ -98,7 +98,7 @@ def _exhausted_rules(policy: Policy) -> tuple[Rule, ...]:
 
 
 def write_masks(path: Path, policies: Mapping[str, BannedPolicy]) -> None:
-    """Write the file anew, all or nothing. Raises OSError; MaskFileError if it would be too large to be read."""
+    """Write the file again, all or nothing. Raises OSError; MaskFileError if it would be too large to be read."""
     content = {
         "portcullis_masks": FORMAT,
         "policies": {
@@ -123,7 +123,7 @@ def read_masks(path: Path) -> dict[str, BannedPolicy]:
     except ValueError:
         raise MaskFileError(f"{path}: not JSON, so not a mask file") from None
     if not isinstance(content, dict) or content.get("portcullis_masks") != FORMAT:
-        raise MaskFileError(f"{path}: not a mask file of format {FORMAT}; write it anew with this version")
+        raise MaskFileError(f"{path}: not a mask file of format {FORMAT}; write it again with this version")
     if not isinstance(content.get("policies"), dict) or not content["policies"]:
         raise MaskFileError(f"{path}: no policy in it; name one with `decode: mask` when it is written")
     policies: dict[str, BannedPolicy] = {}
@@ -132,7 +132,9 @@ def read_masks(path: Path) -> dict[str, BannedPolicy]:
             policy = BannedPolicy.of(msgspec.convert(described["rules"], list[WordBan]))
             claimed = described["digest"]
         except (KeyError, TypeError, msgspec.ValidationError):
-            raise MaskFileError(f"{path}: policy {name!r} is not described as in this version: write it anew") from None
+            raise MaskFileError(
+                f"{path}: policy {name!r} is not described as in this version: write it again"
+            ) from None
         if policy.digest != claimed:
             raise MaskFileError(f"{path}: policy {name!r} was changed after it was written: its digest is another")
         policies[name] = policy
@@ -199,7 +201,7 @@ def select(policies: Mapping[str, BannedPolicy], request: MaskRequest) -> Banned
         raise MaskRequestError(f"{POLICY}: no policy {request.policy!r} {NO_POLICY}")
     if policy.digest != request.digest:
         raise MaskRequestError(
-            f"{DIGEST}: policy {request.policy!r} {OTHER_WORDS} on this server; write the file of masks anew and "
+            f"{DIGEST}: policy {request.policy!r} {OTHER_WORDS} on this server; write the file of masks again and "
             "restart the server"
         )
     return policy

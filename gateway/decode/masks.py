@@ -97,7 +97,7 @@ class BanMask:
         """The forbidden next tokens; `last`: the text is cut after the next token."""
         known = self._known.get((state, last))
         if known is None:
-            known = self._work_out(state, last)
+            known = self._compute(state, last)
             self._kept_ids += len(known.tokens)
             if self._kept_ids > MAX_KEPT_IDS or len(self._known) >= MAX_KEPT_STATES:
                 self._known.clear()
@@ -115,7 +115,7 @@ class BanMask:
         out[forbidden.tokens] = True
         return out
 
-    def _work_out(self, state: MaskState, last: bool) -> Forbidden:
+    def _compute(self, state: MaskState, last: bool) -> Forbidden:
         found = [lens.forbidden(at, last) for lens, at in zip(self._lenses, state, strict=True)]
         ranges = [
             lens.vocabulary.order[begin:end]

@@ -6,7 +6,7 @@ another draw from the same distribution is nearest to what the model writes with
 that led into the match is banned there, one more each time. A ban belongs to the text before it: when an earlier
 position changes, those of later ones are dropped.
 
-The caller that decodes keeps the `Attempts`; `after_match` returns how to go on, None to give up. A caller that samples
+The caller that decodes keeps the `Attempts`; `after_match` returns how to continue, None to stop. A caller that samples
 with seeds uses a new one for each of `Attempts.rollbacks`.
 """
 

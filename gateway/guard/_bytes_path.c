@@ -83,7 +83,7 @@ static descrsetfunc set_slot;
 
 /* -- attributes ---------------------------------------------------------------------------------------------------- */
 
-/* Has the type of an object a slot for it? To find it anew each time is most of what reading one costs. */
+/* Has the type of an object a slot for it? To find it again each time is most of what reading one costs. */
 static int has_slot(Attribute *attribute, PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
@@ -317,7 +317,7 @@ static Py_ssize_t scan(const Path *self, PyObject *given, Py_ssize_t length)
             return -1;
         }
         found = get(state, &names.live);
-        if (found != NULL && PyLong_AsSsize_t(found) < 0) { /* not worked out yet */
+        if (found != NULL && PyLong_AsSsize_t(found) < 0) { /* not computed yet */
             Py_CLEAR(found);
             PyObject *machine = PyErr_Occurred() ? NULL : get(self->at[CURSOR], &names.machine);
             found = machine == NULL ? NULL : PyObject_CallMethodObjArgs(machine, names.live.name, state, NULL);
@@ -827,7 +827,7 @@ done:
     return rest;
 }
 
-PyDoc_STRVAR(read_feed_doc, "What is left of a read for the slow way; None if nothing is.");
+PyDoc_STRVAR(read_feed_doc, "What is left of a read for the slow path; None if nothing is.");
 
 static PyObject *read_feed(PyObject *object, PyObject *given)
 {

@@ -2,7 +2,7 @@
 
 An answer is recognised by its first byte, not by its content type: JSON where a stream was requested becomes a stream,
 a stream where JSON was requested becomes JSON, anything else becomes an error. Every event is parsed, censored and
-written anew, by an encoder of the client's dialect; no byte of an upstream reaches a client.
+re-encoded, by an encoder of the client's dialect; no byte of an upstream reaches a client.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ class StreamAnswer(_GuardedAnswer):
         return taken if isinstance(taken, list) else [SendBytes(taken)] if taken else []
 
     def repeat(self, data: bytes, now: float, most: int = sys.maxsize) -> bytes | list[Command] | None:
-        """`feed` for a read that begins with events which a fast way takes, of at most so many characters: the bytes to
-        send, where nothing else is to be done. None for any other read, for `feed_events`; nothing has happened then.
+        """`feed` for a read of at most `most` characters that begins with events for a fast path: the bytes to send, if
+        nothing else is to be done. None for any other read, for `feed_events`; nothing has happened then.
         """
         if self.done or self._fast is None or not self._seen_event:
             return None

@@ -22,7 +22,7 @@ class AnswerGuard(ABC):
     """Events, or a whole answer, in; the same with every text censored out. What goes in is used up.
 
     `known` are labels that the client or the operator wrote (the model's names): they are not scanned. Methods raise
-    `InvalidAnswer` when the answer must not go on.
+    `InvalidAnswer` when the answer must not continue.
     """
 
     def __init__(self, counts: ChannelCounts, known: tuple[str, ...]) -> None:

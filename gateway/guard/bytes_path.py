@@ -1,4 +1,4 @@
-"""The shortest way of a stream: whole events that differ from one before in their content, padding and figures only,
+"""The fastest path of a stream: whole events that differ from one before in their content, padding and figures only,
 under words that are not remarkable. A read of bytes in, bytes out, in one function.
 
 It does what `FastPath.repeat`, `ChannelText.feed` and `Censor.feed` do one behind the other where each takes its quick
@@ -205,7 +205,7 @@ def is_native() -> bool:
 
 
 def open_bytes_path(template: ChunkTemplate, guard: AnswerGuard, text: object, limit: int) -> BytesPath | None:
-    """None where the general way has more to do; to be asked for again whenever that was taken. `limit`: bytes that an
+    """None where the slow path has more to do; to be asked for again whenever that was taken. `limit`: bytes that an
     event may have."""
     if type(text) is not ChannelText or any(b"\n" in part or b"\r" in part for part in template.around):
         return None

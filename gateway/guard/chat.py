@@ -230,7 +230,7 @@ class ChatGuard(AnswerGuard):
         choice = self.choices.get(number)
         if choice is None:
             if len(self.choices) >= self._expected:
-                raise InvalidAnswer(f"the answer has more choices than the {self._expected} that were asked for")
+                raise InvalidAnswer(f"the answer has more choices than the {self._expected} that were requested")
             choice = self.choices[number] = Choice(number, self.metadata)
         return choice
 

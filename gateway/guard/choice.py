@@ -303,7 +303,7 @@ class Choice:
             self._types[part] = shown
 
     def close_names(self, delta: Json) -> list[Json]:
-        """A delta that does not first of all go on with an open name ends it: the deltas that show the others."""
+        """A delta that does not first of all continue with an open name ends it: the deltas that show the others."""
         names = (slot.path[:-1] for slot in _slots(delta) if slot.path[0] in CALLS)
         deltas, self.rule = self._tool_calls.close(next(names, None), self.rule)
         return deltas

@@ -30,7 +30,7 @@ CUT_SHORT = frozenset({"length", "content_filter", "abort", "error"})
 # A client's own formats. docs/semantics.md prints this table.
 FORMATS = reasons("requests", "formats")
 _GUIDED = "guided_"
-# What means nothing, or is refused, without the choice that is taken out.
+# What means nothing, or is refused, without the choice that is removed.
 _WITH_CHOICE = {
     "tool_choice": ("tools", "parallel_tool_calls"),
     "function_call": ("functions",),
@@ -128,7 +128,7 @@ class ConstraintCheck:
             self.ends_badly = calls_tools or (_is_complete(reason) and not reading.accepting())
 
     def read(self, text: str) -> int | None:
-        """Read a piece; how much of it comes out if the choice ends in it, None if it goes on."""
+        """Read a piece; how much of it comes out if the choice ends in it, None if it continues."""
         if self._outcome is not None:
             return None
         stands = self._reading.feed(text)

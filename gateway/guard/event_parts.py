@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gateway.guard.event_shown import ShownAnswer
+from gateway.guard.client_answer import ClientAnswer
 from gateway.guard.event_texts import EventTexts
 from gateway.wire.event_table import EventForm, EventTable, Role, TextField
 from gateway.wire.json import Json
@@ -28,7 +28,7 @@ class EventParts:
 
     __slots__ = ("_fed", "_field", "_items", "_last", "_left", "_shown", "_table", "_texts", "_waiting")
 
-    def __init__(self, table: EventTable, texts: EventTexts, shown: ShownAnswer) -> None:
+    def __init__(self, table: EventTable, texts: EventTexts, shown: ClientAnswer) -> None:
         self._table = table
         self._texts = texts
         self._shown = shown
@@ -54,7 +54,7 @@ class EventParts:
         elif len(self._waiting) >= MAX_WAITING or form is None:
             return Received([], [*self.pop(), event])
         elif form.role is Role.APPEND and place == self._text_of(self._last) and self._last > self._left:
-            return self._go_on(event, form, place)
+            return self._append(event, form, place)
         elif form.role is Role.OPEN and self._follows(event, form, place):
             return self._open(event, form)
         elif form.role not in _PASSING and not (form.role is Role.CLOSE and self._is_within(place)):
@@ -110,7 +110,7 @@ class EventParts:
         item_id = event.get(self._table.item_id)
         return self.receive(self._table.event(self._field.delta, self._text_of(self._last), text, item_id))
 
-    def _go_on(self, event: Json, form: EventForm, place: Path) -> Received:
+    def _append(self, event: Json, form: EventForm, place: Path) -> Received:
         holder = event.get(form.within) if form.within else event
         given: Any = holder.get(form.key) if isinstance(holder, dict) else None
         if not isinstance(given, str):

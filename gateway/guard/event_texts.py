@@ -96,7 +96,7 @@ class EventTexts:
         return ahead + out
 
     def streamed_text(self, place: Path) -> PlaceText | None:
-        """The text at a place, if it has been shown in deltas and goes on."""
+        """The text at a place, if it has been shown in deltas and continues."""
         text = self.places.get(place)
         return None if text is None or text.closed or not text.streamed else text
 
@@ -133,7 +133,7 @@ class EventTexts:
 
     def _continues(self, place: Path) -> bool:
         known = self.places.get(place)
-        return known is not None and not known.closed and isinstance(known.text, PartText) and known.text.goes_on
+        return known is not None and not known.closed and isinstance(known.text, PartText) and known.text.may_continue
 
     def pending_at(self, place: Path) -> Path | None:
         """The place, if there is one, of a text at or in `place` that went on in another part, so that it is open what

@@ -15,10 +15,10 @@ from gateway.censor.compile import CompiledRule
 from gateway.guard.answer_guard import AnswerGuard
 from gateway.guard.channels import ChannelCounts
 from gateway.guard.chat import is_count
+from gateway.guard.client_answer import ClientAnswer, EventAssembler, OwnEvents
 from gateway.guard.constrained import ConstraintCheck, asks_for_json
 from gateway.guard.event_objects import EventObjects
 from gateway.guard.event_parts import EventParts
-from gateway.guard.event_shown import EventAssembler, OwnEvents, ShownAnswer
 from gateway.guard.event_texts import EventTexts
 from gateway.policy.model import Unknown
 from gateway.wire import sse
@@ -38,7 +38,7 @@ class EventGuard(AnswerGuard):
         self._constraint = ConstraintCheck.of(self.counts, 0)
         self._texts = EventTexts(self.metadata, table, self._constraint)
         self._objects = EventObjects(self.metadata, table, self._texts)
-        self._shown = ShownAnswer(table, self._texts, self.metadata.enforces)
+        self._shown = ClientAnswer(table, self._texts, self.metadata.enforces)
         self._parts = EventParts(table, self._texts, self._shown)
         self._own = OwnEvents(table, self._texts, self._shown, self.counts)
         self._reason: Any = None
@@ -61,7 +61,7 @@ class EventGuard(AnswerGuard):
         return self._numbered(self._guard(received))
 
     def repeat(self, delta: TextDelta) -> tuple[bytes, list[Json]] | None:
-        """The fast way for an event that adds to a text which has begun: as `EventFastPath.repeat`, without a trace of
+        """The fast path for an event that adds to a text which has begun: as `EventFastPath.repeat`, without a trace of
         an event that does not fit."""
         place, given = delta.place, delta.text
         idle = self._over or self._parts.waits or not self.metadata.enforces

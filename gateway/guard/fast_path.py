@@ -1,7 +1,7 @@
-"""The fast way for an event of a stream that differs from one seen before only in its content: most of a stream.
+"""The fast path for an event of a stream that differs from one seen before only in its content: most of a stream.
 
-It must write what the general way (`ChatGuard.chunk`) writes; tests/wire/test_chunk_template.py and tests/guard hold
-them equal. An event that does not fit leaves no trace and takes the general way.
+It must write what the slow path (`ChatGuard.chunk`) writes; tests/wire/test_chunk_template.py and tests/guard hold
+them equal. An event that does not fit leaves no trace and takes the slow path.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONTENT: Path = ("content",)
 
 
 class EventFastPath:
-    """The fast way of one answer of typed events. `read` is that of their table; `encoder` writes the others."""
+    """The fast path of one answer of typed events. `read` is that of their table; `encoder` writes the others."""
 
     __slots__ = ("_encoder", "_guard", "_read")
 
@@ -37,7 +37,7 @@ class EventFastPath:
         self._encoder = encoder
 
     def repeat(self, data: bytes, most: int = sys.maxsize) -> tuple[bytes, list[Json]] | None:
-        """What to send, possibly nothing, and the events to send after it; None where only the general way will do, or
+        """What to send, possibly nothing, and the events to send after it; None where only the slow path will do, or
         the text has more than so many characters."""
         delta = self._read(data)
         sent = None if delta is None or len(delta.text) > most else self._guard.repeat(delta)
@@ -55,7 +55,7 @@ class EventFastPath:
 
 
 class FastPath:
-    """The fast way of one answer. `read` is that of its dialect, `encoder` writes it for a client of another."""
+    """The fast path of one answer. `read` is that of its dialect, `encoder` writes it for a client of another."""
 
     __slots__ = ("_begun", "_choices", "_encoder", "_enforces", "_guard", "_known", "_learnt", "_read", "_template")
 
@@ -74,7 +74,7 @@ class FastPath:
         self._begun = self._learnt = False
 
     def repeat(self, data: bytes, most: int = sys.maxsize) -> tuple[bytes, list[Json]] | None:
-        """What to send, possibly nothing, and the chunks to send after it; None where only the general way will do, or
+        """What to send, possibly nothing, and the chunks to send after it; None where only the slow path will do, or
         the content has more than so many characters."""
         begun, self._begun = self._begun, True
         if (begun and self._known is None) or (chunk := self._read(data)) is None or not chunk.has_figures:
@@ -194,7 +194,7 @@ class FastPath:
         return sent
 
     def learn(self, data: bytes) -> None:
-        """An event took the general way; may others like it take the fast one?"""
+        """An event took the slow path; may others like it take the fast one?"""
         chunk = self._read(data) if self._guard.content_only else None
         if chunk is not None and all(map(self._guard.metadata.is_clean, chunk.labels().values())):
             self._known = chunk
@@ -211,7 +211,7 @@ class FastPath:
 def fast_path(
     guard: AnswerGuard, dialect: Dialect, encoder: AnswerEncoder, *, translates: bool
 ) -> FastPath | EventFastPath | None:
-    """The fast way of an answer that comes in `dialect`; None if there is none. `translates`: `encoder` writes another
+    """The fast path of an answer that comes in `dialect`; None if there is none. `translates`: `encoder` writes another
     dialect."""
     if isinstance(guard, ChatGuard) and dialect.read_typed is not None:
         return FastPath(guard, dialect.read_typed, encoder if translates else None)

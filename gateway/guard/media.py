@@ -1,4 +1,4 @@
-"""Pictures, sound and documents in answers: binary data passes unchanged, text in an envelope is censored."""
+"""Images, audio and documents in answers: binary data passes unchanged, encoded text is censored."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PayloadText:
     """A string where media may stand, in pieces. It passes as soon as it is certain to be media, and is text like any
     other as soon as it can be neither media nor an envelope; until then, and at most `MAX_HELD` characters, it waits.
 
-    Raises `InvalidAnswer` for more, and for what began as media and goes on as something else.
+    Raises `InvalidAnswer` for more, and for what began as media and continues as something else.
     """
 
     __slots__ = ("_channel", "_choice", "_counts", "_declared", "_held", "_looked_at", "_passes", "_text")
@@ -72,7 +72,9 @@ class PayloadText:
             if _BASE64.fullmatch(text) is not None:
                 return text
             if text[: len(_URL)].lower() != _URL:
-                raise InvalidAnswer("the answer holds a picture, a sound or a document that goes on as something else")
+                raise InvalidAnswer(
+                    "the answer contains an image, audio or a document that continues as something else"
+                )
             self._passes, self._looked_at = False, 0  # the next item of a list without numbers
         self._held += text
         if not self._may_be_url() and (self._declared == ONLY_URL or _BASE64.fullmatch(text) is None):

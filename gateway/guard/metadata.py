@@ -173,7 +173,7 @@ class Metadata:
         if shown:
             self._last[place] = label
         elif label:
-            self._clean.discard(label)  # the fast way would show it
+            self._clean.discard(label)  # the fast path would show it
             if len(self._emptied) < MAX_CLEAN:
                 self._emptied.add(label)
         return shown

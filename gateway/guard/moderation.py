@@ -1,4 +1,4 @@
-"""Texts that are only looked at: which rules of a policy, for input or output, find something in them."""
+"""Texts that are only checked: which rules of a policy, for input or output, find something in them."""
 
 from __future__ import annotations
 

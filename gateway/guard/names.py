@@ -1,4 +1,4 @@
-"""Names of fields in other letters than the protocol's.
+"""Names of fields that differ from the protocol's only in case.
 
 Some servers take names in any case: Go's compare them by Unicode's simple folding, for which the long s is an s and the
 Kelvin sign a k. They would read a field that was not looked at as what it is.

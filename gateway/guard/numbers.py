@@ -32,7 +32,7 @@ class ListNumbering:
 
     def renumber(self, message: Json, whole: bool = False) -> None:
         """Number the elements of all lists in a delta, in place; one element for each number. Those of a `whole`
-        message do not go on with each other. To be done before anything else. Raises `InvalidAnswer`."""
+        message do not continue with each other. To be done before anything else. Raises `InvalidAnswer`."""
         if not self._metadata.enforces:
             return
         pending: list[tuple[Any, Path]] = [(message, ())]
@@ -60,7 +60,7 @@ class ListNumbering:
             given = position_of(item, position)
             number = len(renumbered) if whole else self._number(path, given)
             if number in by_number:
-                _go_on(by_number[number], item)
+                _merge(by_number[number], item)
                 continue
             # An index of another type is a label like others, and is looked at as one where it can stay.
             if number != len(renumbered) or isinstance(item.get("index"), int | float):
@@ -81,7 +81,7 @@ class ListNumbering:
         return number
 
 
-def _go_on(entry: Json, more: Json) -> None:
+def _merge(entry: Json, more: Json) -> None:
     """A second element with the number of one in the same delta, as clients add it up."""
     for part in ("function", "custom"):
         first, second = entry.get(part), more.get(part)

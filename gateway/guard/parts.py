@@ -1,6 +1,6 @@
 """The text parts of one message, which are one text: a word that begins in one of them may end in the next.
 
-Each part is a text of its own. Where something of one is held when the next begins, that text goes on with it, and the
+Each part is a text of its own. If some of one is held when the next begins, that text continues with it, and the
 next is read as a text within it, too: for what begins or ends at its edges. What comes out goes to the part it came
 from, and a replacement to the part in which its match begins.
 """
@@ -21,13 +21,13 @@ MakeReader = Callable[[], InnerReader] | None
 class PartReader:
     """Reads the first part as `make` says, and each further one as a text within."""
 
-    __slots__ = ("_begins", "_make", "_own", "_within", "goes_on")
+    __slots__ = ("_begins", "_make", "_own", "_within", "may_continue")
 
     def __init__(self, make: MakeReader = None) -> None:
         self._make = make
         self._own = None if make is None else make()
         self._within = self._begins = False
-        self.goes_on = True  # may another part follow?
+        self.may_continue = True  # may another part follow?
 
     @property
     def idle(self) -> bool:
@@ -62,8 +62,8 @@ class PartReader:
         return Piece(end - at)
 
     def skip(self) -> bool:
-        self.goes_on = self._within or self._own is None or self._own.skip() or self._own.idle
-        return self.goes_on
+        self.may_continue = self._within or self._own is None or self._own.skip() or self._own.idle
+        return self.may_continue
 
     def finish(self) -> tuple[Step, ...]:
         return () if self._within or self._own is None else self._own.finish()
@@ -91,7 +91,7 @@ class JoinedParts:
     @property
     def waits(self) -> bool:
         """Does the last part depend on the next one?"""
-        return self._last is not None and self._last.joint.goes_on()
+        return self._last is not None and self._last.joint.may_continue()
 
     def skip(self) -> None:
         """Pass over a part of which nothing is held."""
@@ -152,13 +152,13 @@ class PartText:
         return self.is_in_joint and self.joint.parts[-1] is not self
 
     @property
-    def goes_on(self) -> bool:
+    def may_continue(self) -> bool:
         """Could what the next part has be a part of a match with this one?"""
-        return self.joint.parts[-1] is self and self.joint.goes_on()
+        return self.joint.parts[-1] is self and self.joint.may_continue()
 
 
 class _Joint:
-    """One text, and the parts in it that may still get something, by where they begin."""
+    """One text, and the parts in it that may still change, by where they begin."""
 
     __slots__ = ("_ended", "_late", "_reader", "begins", "only", "parts", "text")
 
@@ -179,9 +179,9 @@ class _Joint:
         self.begins.append(self.text.censor.scanned)
         self.parts.append(part)
 
-    def goes_on(self) -> bool:
+    def may_continue(self) -> bool:
         """Could what the next part has be a part of a match with this text, and would the text's end be none?"""
-        if self._ended or self.text.rule is not None or not self._reader.goes_on:
+        if self._ended or self.text.rule is not None or not self._reader.may_continue:
             return False
         self._share(self.text.end_part(), to_end=False)
         censor = self.text.censor
@@ -189,7 +189,7 @@ class _Joint:
 
     def feed(self, part: PartText, text: str) -> str:
         if part is not self.parts[-1] or self._ended:
-            raise InvalidAnswer("the answer goes back to a part that it had left")
+            raise InvalidAnswer("the answer returns to a part that it had left")
         return self._share(self.text.feed(text), to_end=False)
 
     def finish(self) -> None:

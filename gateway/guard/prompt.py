@@ -108,7 +108,7 @@ def apply_request_table(body: Json, compiled: CompiledPolicy, dialect: Dialect =
         body.pop(field, None)
     modalities = body.get("modalities")
     if isinstance(modalities, list) and "audio" in modalities and compiled.scans(Direction.OUTPUT):
-        raise BadRequest("Audio output is not accepted here: its sound cannot be scanned.", "modalities")
+        raise BadRequest("Audio output is not accepted here: it cannot be scanned.", "modalities")
 
 
 class GuardedPrompt(NamedTuple):

@@ -1,4 +1,4 @@
-"""Tool calls whose names are not complete: nothing of such a call is shown before it goes on.
+"""Tool calls whose names are not complete: nothing of such a call is shown before it continues.
 
 Clients read the first delta of a call as its whole head, and some replace a name instead of adding to it.
 """
@@ -89,7 +89,7 @@ class ToolCalls:
             if rule is not None and path not in reached:
                 continue
             call = next((self.open[part] for name in _PARTS if (part := (*path, name)) in self.open), None)
-            # Of a delta without a number some would make a call of its own, others go on with the one at its place.
+            # Of a delta without a number some would make a call of its own, others continue with the one at its place.
             if isinstance(entry, dict) and ("index" in entry or (self._metadata.enforces and not whole)):
                 entry["index"] = path[1]
             if call is None:

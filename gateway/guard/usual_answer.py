@@ -1,6 +1,6 @@
 """The usual whole answer: one choice, a message of nothing but content, labels in which no rule finds anything.
 
-The fast way beside `ChatGuard.completion`, which says what is right: it gives up before it has changed anything. All
+The fast path beside `ChatGuard.completion`, which says what is right: it gives up before it has changed anything. All
 that it may have counted by then are clean labels, which are not counted again.
 """
 
@@ -44,7 +44,7 @@ def usual_completion(received: Json, metadata: Metadata) -> Json | None:
             return None
     if not passes_plain(message, counts):
         return None
-    # As the general way leaves them: what was taken out to be read is put back behind the rest.
+    # As the slow path leaves them: what was taken out to be read is put back behind the rest.
     choice["message"] = choice.pop("message")
     received["choices"] = received.pop("choices")
     return received

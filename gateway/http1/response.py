@@ -66,7 +66,7 @@ class ResponseParser:
 
     def is_between_chunks(self, data: bytes) -> bool:
         """Does `data`, which was fed last, end with a chunk?"""
-        # The line of the next chunk has not ended, so what there is of it ends with no line end.
+        # The line of the next chunk has not ended, so what there is of it ends with no line break.
         return bool(self._between) and data.endswith(b"\r\n")
 
     def close(self) -> None:

@@ -71,12 +71,12 @@ def head_path(path: Path) -> Path:
 
 
 def digest_of(line: bytes) -> str:
-    """The hash by which the next line names this one, which is without its line end."""
+    """The hash by which the next line names this one, which is without its line break."""
     return hashlib.sha256(line).hexdigest()
 
 
 def is_signed(line: bytes, key: bytes) -> bool:
-    """Was this line, without its line end, signed with the key, and not changed since?"""
+    """Was this line, without its line break, signed with the key, and not changed since?"""
     return hmac.compare_digest(line[-_MAC_SIZE:], _signature(line[:-_MAC_SIZE], key))
 
 
@@ -113,7 +113,7 @@ class Chain:
         return self._end is not None
 
     def resume(self, last: bytes | None) -> bool:
-        """Go on behind the last line of the journal's files, or behind the head's where that is further: what is
+        """Continue behind the last line of the journal's files, or behind the head's where that is further: what is
         missing between them then shows. False: neither is of this key, and a new chain begins, in a file of its own.
 
         Raises OSError for a head that cannot be read.
@@ -137,7 +137,7 @@ class Chain:
                 end.digest.encode(),
                 mark,
             )
-            text = line[:-2] + place  # without its `}` and its line end
+            text = line[:-2] + place  # without its `}` and its line break
             text += _signature(text, self._key)
             end = Link(end.chain, end.seq + 1, digest_of(text))
             self._sealed.append(end)

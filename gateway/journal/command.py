@@ -121,7 +121,7 @@ def _hmacs(options: argparse.Namespace, config: Config, key: str) -> list[str] |
 
 
 def _read_text(name: str) -> str:
-    """The text of the file, without the line end that editors add."""
+    """The text of the file, without the line break that editors add."""
     try:
         text = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         return text.decode().removesuffix("\n").removesuffix("\r")

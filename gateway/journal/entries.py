@@ -94,7 +94,7 @@ def text_hmac(key: str, seen: str) -> str:
 
 
 def encode(entry: JournalEntry, key: str) -> bytes:
-    """The entry's line, line end included."""
+    """The entry's line, line break included."""
     line: Line
     if isinstance(entry, MatchEntry):
         fields = asdict(entry)
@@ -113,7 +113,7 @@ def encode(entry: JournalEntry, key: str) -> bytes:
 
 
 def encode_line(line: Line) -> bytes:
-    """A line that was read, as it stood in the file, without the line end."""
+    """A line that was read, as it stood in the file, without the line break."""
     return msgspec.json.encode(line)
 
 

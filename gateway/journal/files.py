@@ -224,7 +224,7 @@ class JournalFile:
         return len(lines)
 
     def _record_write(self, complete: int, written: int) -> None:
-        """Update the state after `written` bytes, of which the first `complete` end in a line end; cut off the rest."""
+        """Update the state after `written` bytes, the first `complete` of which end a line; cut off the rest."""
         assert self._descriptor is not None
         if written and self._unsynced_since is None:
             self._unsynced_since = monotonic()
@@ -258,7 +258,7 @@ class JournalFile:
 
 
 def _last_line(descriptor: int, size: int) -> bytes | None:
-    """The last complete line, without its line end; None where there is none, or it is longer than any of ours."""
+    """The last complete line, without its line break; None where there is none, or it is longer than any of ours."""
     tail = os.pread(descriptor, _TAIL, max(0, size - _TAIL))
     complete, end, _ = tail.rpartition(b"\n")
     return complete.rpartition(b"\n")[2] if end else None

@@ -44,7 +44,7 @@ def identity(file: BinaryIO) -> Identity | None:
 
 
 def read_lines(file: BinaryIO, start: int, limit: int) -> LinesRead:
-    """At most `limit` lines from byte `start` on. A last line without a line end is left for later: it may grow."""
+    """At most `limit` lines from byte `start` on. A last line without a line break is left for later: it may grow."""
     file.seek(start)
     lines: list[Line] = []
     damaged = count = 0
@@ -61,7 +61,7 @@ def read_lines(file: BinaryIO, start: int, limit: int) -> LinesRead:
 
 
 class RawLine(NamedTuple):
-    """The first `MAX_LINE` bytes of a line, its size in bytes, and whether it has its line end."""
+    """The first `MAX_LINE` bytes of a line, its size in bytes, and whether it has its line break."""
 
     text: bytes
     size: int

@@ -51,7 +51,7 @@ class Verified:
 class _FileLine(NamedTuple):
     file: Path
     number: int
-    text: bytes  # without its line end
+    text: bytes  # without its line break
     complete: bool
     seal: Seal | None
 

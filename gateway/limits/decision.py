@@ -31,7 +31,7 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a request may go on; where not, `reason` names the limit with the longest wait.
+    """Whether a request may continue; where not, `reason` names the limit with the longest wait.
 
     `retry_after` is in seconds, 0 when admitted. `requests` and `tokens` are None where the key has no such limit.
     `too_large`: the request wants more tokens than a minute's limit, so that no wait helps.

@@ -73,7 +73,7 @@ class RedisLimiter:
             return UNLIMITED
         if self._renewal is None:
             self._renewal = asyncio.create_task(self._keep_leases())
-        # If Redis counts this and its answer is lost, the stream goes on under the same lease.
+        # If Redis counts this and its answer is lost, the stream continues under the same lease.
         lease = f"{self._process}:{next(self._numbers)}"
         left = await self._reserve_in_redis(key, tokens, lease)
         if left is None:

@@ -130,7 +130,7 @@ class SharedFiles:
 
 class _AllWorkers(Collector):
     """The sums over all workers, without the gauges of upstreams and masks that a reload removed: their values cannot
-    be taken out of the files."""
+    be removed from the files."""
 
     def __init__(self, directory: Path, present: Mapping[str, set[tuple[str, ...]]]) -> None:
         # Without a registry: it would be shown beside this one.

@@ -83,7 +83,7 @@ def _upstream_warnings(config: Config) -> Iterator[str]:
         elif upstream.base_url and not VERSION.search(parts.path):
             yield (
                 f"upstreams.{name}.base_url: has no version in its path, and most servers answer below /v1: write it, "
-                "as in https://api.openai.com/v1, unless /chat/completions is right behind this address"
+                "as in https://api.openai.com/v1, unless /chat/completions is directly below this address"
             )
         if upstream.passes_key and config.auth.keys:
             yield (

@@ -1,7 +1,7 @@
 """A configuration file → `Config`, or a `ConfigError` that names file, key path and reason.
 
 Nothing is guessed: unknown keys, keys of later versions, values of another type than the key wants and names that lead
-nowhere are all refused. The reading goes on after an error, so that all are reported at once. `gateway.config` has the
+nowhere are all refused. Reading continues after an error, so that all are reported at once. `gateway.config` has the
 functions that other packages call.
 """
 

@@ -111,7 +111,7 @@ class Rule:
 
     `fold`: what `strength` sets for words, else `default_fold`; `variants` and `edits` likewise, edits in words of at
     least `EDITS_FROM` characters. `carry`: a word that the conversation's last answer began is found where this one
-    goes on with it. `apply_to`: output, and for `pseudonymize` input. `guard_tail`: None leaves it to `secret`, which
+    continues with it. `apply_to`: output, and for `pseudonymize` input. `guard_tail`: None leaves it to `secret`, which
     sets 60 % of each word.
 
     Names may be given as strings (`action="block"`), and several values in any iterable but a string. Raises ValueError

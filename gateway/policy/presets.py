@@ -1,5 +1,4 @@
-"""How much of what hides a word a rule sees through: differences between characters, codes, edits, and what one word
-sets of all of it."""
+"""The disguises that a rule detects: folds, variants (encodings), edits, and the presets that set them."""
 
 from __future__ import annotations
 

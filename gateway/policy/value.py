@@ -73,14 +73,14 @@ def nearest(name: str, known: Collection[str]) -> str:
 def _slip(key: str, known: Collection[str]) -> str:
     """What to do about an unknown key, to append to the error."""
     if key.strip() in known:  # blanks that are plain YAML has left out
-        return f"; write plain blanks around {key.strip()!r}"
-    return "; put a blank behind the colon" if key.partition(":")[0] in known else nearest(key, known)
+        return f"; write plain spaces around {key.strip()!r}"
+    return "; put a space after the colon" if key.partition(":")[0] in known else nearest(key, known)
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
     """A node, its file and its key path. `secret` keeps the value out of every error: it is a word or a key. `errors`
-    collects errors and lets the reading go on; without it the first one is raised. It has a method for each type that a
+    collects errors and lets reading continue; without it the first one is raised. It has a method for each type that a
     value can be read as."""
 
     source: str
@@ -260,7 +260,7 @@ class Value:
         if not isinstance(self.node, list):
             begins = self.node.text if isinstance(self.node, Scalar) else next(iter(self.node), "")
             around = "write [...] around it" if isinstance(self.node, Scalar) else ""
-            raise self.wrong("a list", "put a blank behind the -" if begins.startswith("-") else around)
+            raise self.wrong("a list", "put a space after the -" if begins.startswith("-") else around)
         return [
             Value(self.source, f"{self.path}[{i}]", node, self.secret, self.errors) for i, node in enumerate(self.node)
         ]
@@ -280,7 +280,7 @@ class Value:
         named = {name: self.child(name, node) for name, node in self.node.items()}
         for name in self.node:
             if not LABEL.fullmatch(name):
-                hint = "; put a blank behind the colon" if ":{" in name else ""
+                hint = "; put a space after the colon" if ":{" in name else ""
                 self.note(self.fail(f"the name {name!r} must be 1 to 64 of the characters A-Z a-z 0-9 _ . : -{hint}"))
                 del named[name]
         return named
@@ -289,7 +289,7 @@ class Value:
         """A mapping with no key but the `known`; `later` maps keys of later versions to a hint, or to ""."""
         if not isinstance(self.node, dict):
             begins = self.node.text.partition(":")[0] if isinstance(self.node, Scalar) else ""
-            advice = "put a blank behind the colon" if begins in known else ""
+            advice = "put a space after the colon" if begins in known else ""
             raise self.wrong(f"a mapping with keys such as {', '.join(list(known)[:3])}", advice)
         fields = {key: self.child(key, node) for key, node in self.node.items()}
         for key in self.node:

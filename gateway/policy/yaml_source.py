@@ -40,7 +40,7 @@ ADVICE = (
     ("cannot start any token", "put a value that begins with this character in quotes"),
     (
         "mapping values are not allowed",
-        "put a value that holds `: ` in quotes, a blank behind the - of an entry, or mend the line above: its "
+        "put a value that holds `: ` in quotes, a space after the - of an entry, or mend the line above: its "
         "colon, or indentation",
     ),
     (
@@ -53,7 +53,7 @@ ADVICE = (
         "close the bracket, put a comma between entries, and quotes around values that hold , : # ' [ ] { }",
     ),
     ("found another document", "a file is one document: remove the line `---`"),
-    ("could not find expected ':'", "write `key: value`, with a blank behind the colon, here or on the line above"),
+    ("could not find expected ':'", "write `key: value`, with a space after the colon, here or on the line above"),
     ("unexpected end of stream", "close the quotation mark that was opened last"),
     ("", "put values that hold characters such as : # { } [ ] , & * ! % @ in quotes"),
 )
@@ -295,7 +295,7 @@ def substitute(text: str, environ: Mapping[str, str]) -> Substituted:
         name, default = found["name"], found["default"]
         if name is None:
             raise BadReference(
-                "a ${ must go on as ${NAME} or ${NAME:-default} with no braces inside; write $${ for a literal ${"
+                "a ${ must continue as ${NAME} or ${NAME:-default} with no braces inside; write $${ for a literal ${"
             )
         substituted = True
         value = environ.get(name)

@@ -28,7 +28,7 @@ SMALL_READ = 512  # bytes; the values in so little are few
 PATTERN_COST = 4
 LONG_JOB = 256 * 1024  # bytes, weighed; less takes some tenths of a second
 JOB_SLICE = 64 * 1024  # bytes, weighed, of a long job that are done before another job has its turn
-SWITCH_INTERVAL = 0.001  # seconds after which a thread that works beside the event loop lets it go on
+SWITCH_INTERVAL = 0.001  # seconds after which a thread that works beside the event loop lets it continue
 
 Result = TypeVar("Result")
 

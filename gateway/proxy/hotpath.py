@@ -89,7 +89,7 @@ class HotPath:
         return self._writer.blocked
 
     async def run(self) -> None:
-        """Returns when the relay must go on by itself. Raises what performing the guard's commands raised."""
+        """Returns when the relay must continue by itself. Raises what performing the guard's commands raised."""
         if not self._writer.blocked:
             reads = self._reads
             if reads is not None:

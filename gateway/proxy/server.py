@@ -21,7 +21,7 @@ KEEP_ALIVE = 65  # seconds; longer than the 60 of common balancers, which must b
 
 
 class Application(FastAPI):
-    """The framework's application, behind a shorter way: its layers cost a small request as much as the guard does.
+    """The framework's application with a shortcut past its layers, which cost a small request as much as the guard.
 
     `direct` are the endpoints, by path, that a POST reaches past the framework; they are its routes as well, for what
     it says of other methods. `entry` takes every request: middleware is put around it. `local_names`, if there are any,

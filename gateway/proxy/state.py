@@ -69,7 +69,7 @@ def _most_pending(key: ClientKey, slots: int) -> int:
 class AppState:
     """Made once by the composition root.
 
-    `current` is replaced in one assignment by a reload. `draining`: new requests are refused, running ones go on.
+    `current` is replaced in one assignment by a reload. `draining`: new requests are refused, running ones continue.
     `journal_required`: without the journal there are no answers. `idle` is set when the last request has ended.
     """
 

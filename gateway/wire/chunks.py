@@ -99,7 +99,7 @@ def as_chunks(completion: Json) -> Iterator[Json]:
         yield {**around, "choices": choices}
         return
     numbered = [(position_of(each, at), each) for at, each in enumerate(choices or ()) if isinstance(each, dict)]
-    if len({index for index, _ in numbered}) < len(numbered):  # each is whole: none goes on with another
+    if len({index for index, _ in numbered}) < len(numbered):  # each is whole: none continues with another
         numbered = [(at, each) for at, (_, each) in enumerate(numbered)]
     begun: list[Json] = []
     for index, choice in numbered:

@@ -1,9 +1,9 @@
 """Dialects: all that the gateway needs of one endpoint's protocol, most of it as data.
 
 A dialect is one file (`wire.chat`, `wire.completions`) that fills in a `Dialect`; nothing outside `wire` and `guard`
-asks which one a request came in. An upstream is asked in the client's dialect if it speaks that one, else in chat's, if
-the dialect has a `Translation`. The guard reads answers in chat's form, that of `wire.message` and `wire.chunks`, and
-an encoder writes what the guard lets through:
+depends on which one a request came in. An upstream gets the request in the client's dialect if it speaks that one, else
+in chat's, if the dialect has a `Translation`. The guard reads answers in chat's form, that of `wire.message` and
+`wire.chunks`, and an encoder writes what the guard lets through:
 
     upstream --chunk_to_chat, answer_to_chat--> guard --AnswerEncoder--> client
 
@@ -52,7 +52,7 @@ def an_object(value: Any, place: str) -> Json:
 
 
 class UntranslatableAnswer(ValueError):
-    """A chat answer that a client's dialect cannot say. The message never quotes it."""
+    """A chat answer that a client's dialect cannot express. The message never quotes it."""
 
 
 class RequestTexts(NamedTuple):
@@ -113,7 +113,7 @@ class AnswerEncoder(Protocol):
         """The events that a chunk becomes, possibly none."""
 
     def content(self, text: str) -> bytes | None:
-        """What `events` makes of a chunk with nothing but this content, the fast way; None where `events` is needed."""
+        """The fast path of `events`, for a chunk with nothing but this content; None where `events` is needed."""
         return None
 
     def end(self) -> bytes:

@@ -70,7 +70,7 @@ def unescaped(escape: str) -> str:
 
 
 def _character(escape: re.Match[str] | None) -> str:
-    assert escape is not None, "it begins with a backslash, and goes on"
+    assert escape is not None, "it begins with a backslash, and continues"
     high, low, four, braced, eight, two, octal, other = escape.groups()
     if high is not None:
         return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + int(low, 16) - 0xDC00)

@@ -26,7 +26,7 @@ class Role(Enum):
     """The effect of an event on the answer."""
 
     START = auto()  # brings the answer as it begins
-    OPEN = auto()  # brings an object, or a text, that goes on
+    OPEN = auto()  # brings an object, or a text, that continues
     APPEND = auto()  # adds a piece to a text
     CLOSE = auto()  # nothing of its place follows; what it brings repeats what has been sent
     ADD = auto()  # brings a complete object, one more at its place
@@ -102,7 +102,7 @@ class EventTable:
     tools: frozenset[str] = frozenset()  # types of objects that call a tool
     # Reads the most frequent events, if their form is one of `typed_deltas`.
     read_delta: Callable[[bytes], TextDelta | None]
-    # Takes out of a whole answer what could still go on, if it is not finished.
+    # Takes out of a whole answer what could still continue, if it is not finished.
     unfinished: Callable[[Json], None] = lambda answer: None
     stored: bool = False  # are the answers fetched later? Whether JSON was requested is then known from them alone
     after: int = -1  # the number of the last event that the client of a stored answer has

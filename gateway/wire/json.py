@@ -2,7 +2,7 @@
 
 msgspec does the work. It refuses two things that real upstreams send and real clients read: a lone surrogate (half of
 an emoji in one delta, the other half in the next) and bytes that are not UTF-8. Those, and a byte order mark, take the
-slow way through the standard library, which forgives nothing else.
+slow path through the standard library, which forgives nothing else.
 
 A decoder written in C keeps the interpreter's lock, and with it the event loop, until it is done. What bounds its time
 and memory is not the length of a text but what is in it: how many values, and how long its integers are, because

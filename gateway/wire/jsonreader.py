@@ -1,6 +1,6 @@
 """Where the strings and numbers of a JSON text are, while it stays as it is spelled.
 
-`gateway.wire.jsontext` writes JSON anew; this only looks through its escapes.
+`gateway.wire.jsontext` re-encodes JSON; this only looks through its escapes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """JSON text that arrives in pieces (the arguments of a tool call), censored token by token and still JSON afterwards.
 
 A censor must see what the client's parser will see: decoded strings, not `\\u0031\\u0032MONKEYS`. So the text is
-scanned as it arrives and written anew:
+scanned as it arrives and re-encoded:
 
     structure, whitespace   pass at once
-    strings, keys           decoded, each a text of its own for a censor of its own, as they arrive; then escaped anew
+    strings, keys           decoded, each a text of its own for a censor of its own, as they arrive; then escaped again
     numbers                 each a text of its own, held to its end; one that the censor changed becomes a string
     true, false, null       held to their end, pass
 
@@ -17,7 +17,7 @@ held: if something else follows (`12 MONKEYS`) it was no JSON, and is still whol
 Where the text stops being JSON (no token fits, a bad escape, too deep, a number without end), everything from the start
 of the token at fault, or from the backslash, is one plain text with one censor, written as it is. Nothing but
 structure, whitespace and the three literals gets past a censor. Raw control characters in strings are forgiven (models
-write raw line ends); they leave as escapes.
+write raw line breaks); they leave as escapes.
 
 What comes out is a function of the whole text, never of its cuts.
 """

@@ -3,7 +3,7 @@
     chat              {"content": [{"token", "logprob", "bytes", "top_logprobs": [{"token", "logprob", "bytes"}]}], …}
     text completions  {"tokens": [], "token_logprobs": [], "top_logprobs": [{token: logprob}], "text_offset": []}
 
-What is read is what is known to be written anew: other fields are left out.
+What is read is what is known to be re-encoded: other fields are left out.
 """
 
 from __future__ import annotations

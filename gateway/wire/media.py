@@ -1,4 +1,4 @@
-"""Media in messages: pictures, sound and documents, by what they are and not by what they are called.
+"""Media in messages: images, audio and documents, recognised by content and not by declared type.
 
 A payload stands where protocols put one: in a field of such a name, in an object that is a part of such a `type` or has
 such a field, as a `data:` URL or as bare base64. Everything else there is text: file names, descriptions, transcripts,
@@ -216,7 +216,7 @@ def classify(value: str, declared: str = "") -> Envelope | bool:
 
 
 def foresee(value: str, declared: str = "") -> bool | None:
-    """What `classify` will say, however the value goes on in base64: True for media, False for text as it stands, None
+    """What `classify` will say, however the value continues in base64: True for media, False for plain text, None
     if it is not certain yet."""
     head = _HEAD.match(value, 0, _PARAMETERS)
     start, media_type = 0, declared

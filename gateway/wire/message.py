@@ -81,7 +81,7 @@ KNOWN_FIELDS = TEXT_FIELDS.keys() | LABEL_FIELDS | COMPLETE_FIELDS | CALLS
 KNOWN_NAMES = KNOWN_FIELDS | FUNCTION_FIELDS.keys() | AUDIO_FIELDS.keys() | {"audio", "text", "function", "custom"}
 
 # Fields through which text could pass unread, or which would describe text that was replaced. While a policy enforces
-# they are taken out of answers. docs/semantics.md prints this table.
+# they are removed from answers. docs/semantics.md prints this table.
 DROPPED_IN_ANSWERS = reasons("chat", "dropped_in_answers")
 # What servers add around the texts: known fields, kept, their texts scanned. docs/semantics.md prints this table.
 KEPT_AROUND = reasons("chat", "kept_around")

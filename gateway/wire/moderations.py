@@ -1,4 +1,4 @@
-"""`/moderations`: what is asked of our own rules, and their answer in OpenAI's shape."""
+"""`/moderations`: requests to our own rules, and their results in OpenAI's shape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WRONG = "`input` must be a string, a non-empty list of strings, or a list of pa
 
 
 class ModerationInput(NamedTuple):
-    """What one result is about. `has_text`: a part of it is a text, and not only the address of a picture."""
+    """What one result is about. `has_text`: a part of it is a text, and not only the URL of an image."""
 
     texts: tuple[str, ...]
     has_text: bool = True

@@ -146,7 +146,7 @@ def _usage_of(received: Json) -> tuple[Any, Any] | None:
 
 
 def _unfinished(response: Json) -> None:
-    """The end of a text that goes on is none: a rule may still want it."""
+    """The end of a text that continues is none: a rule may still want it."""
     if response.get("status") in ("queued", "in_progress"):
         response["output"] = []
         response.pop("output_text", None)

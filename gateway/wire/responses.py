@@ -82,7 +82,7 @@ def stored_response(path: str, method: str, after: int = -1) -> Dialect:
     """The dialect of one answer that an upstream has stored, below its base URL at `path`. A client that has the events
     up to the number `after` gets those behind it.
 
-    The whole stream is read and guarded anew, so that its events have the numbers that they had: those of the upstream
+    The whole stream is read and guarded again, so that its events have the numbers that they had: those of the upstream
     count deltas that the guard had held, too.
     """
     events = replace(

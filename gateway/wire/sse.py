@@ -1,9 +1,9 @@
 """Server-Sent Events, bytes to events and back, as the HTML standard reads them (section 9.2.6 there).
 
-A stream is lines (ended by LF, CR or CRLF); a line is `field: value`; an empty line ends an event. Only `data` and
+A stream is lines (ended by LF, CR or CRLF); a line is `field: value`; an empty line breaks an event. Only `data` and
 `event` mean something here. The decoder reads as much as the most forgiving client: CR alone, no space after the colon,
 a field without a colon, several data lines, byte order marks before any line, a last event that nothing ends. Every
-event is written anew by `encode`, so a client that also splits at other characters (U+2028, VT) finds none to split at.
+event is re-encoded by `encode`, so a client that also splits at other characters (U+2028, VT) finds none to split at.
 
 What is buffered between two reads is one incomplete line, and of that only what matters, and the data lines of one
 event. Both count against one bound.
@@ -153,21 +153,21 @@ class Decoder:
 def encode(payload: bytes, event: str = "") -> bytes:
     """One event with one data line. `payload` is JSON text.
 
-    Raises `ValueError` for a payload or type with a line end in it (JSON has none, as msgspec writes it).
+    Raises `ValueError` for a payload or type with a line break in it (JSON has none, as msgspec writes it).
     """
     if b"\n" in payload or b"\r" in payload:
-        raise ValueError("an event's payload holds a line end: encode it as JSON first")
+        raise ValueError("an event's payload holds a line break: encode it as JSON first")
     if not payload.isascii():
         payload = escape_line_ends(payload)
     if not event:
         return b"data: " + payload + b"\n\n"
     if "\n" in event or "\r" in event:
-        raise ValueError("an event's type holds a line end")
+        raise ValueError("an event's type holds a line break")
     return b"event: " + event.encode() + b"\ndata: " + payload + b"\n\n"
 
 
 def escape_line_ends(payload: bytes) -> bytes:
-    """JSON without what other readers than an event stream's take for a line end."""
+    """JSON without what other readers than an event stream's take for a line break."""
     for line_end, escape in _OTHER_LINE_ENDS:
         payload = payload.replace(line_end, escape)
     return payload

@@ -89,7 +89,7 @@ class GatewayUnderTest:
         return cast(Mapping[str, float], json.loads(self._report.read_text()))
 
     def forget_peak(self) -> int:
-        """Begin to measure the peak of resident memory anew; the bytes that are resident now."""
+        """Begin to measure the peak of resident memory again; the bytes that are resident now."""
         Path(f"/proc/{self._pid}/clear_refs").write_text("5")
         return process.resident_kb([self._pid]) * 1024
 

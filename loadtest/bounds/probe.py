@@ -2,7 +2,7 @@
 
 A tick every millisecond notes how late it comes (which the machine's other work makes longer) and how much CPU time
 the loop's thread used since the tick before (which it does not). SIGUSR2 writes the largest of both since the last one
-to REPORT, as JSON, and begins anew. `wait` is what of that CPU time a chunk has before itself, at the 99th percentile
+to REPORT, as JSON, and begins again. `wait` is what of that CPU time a chunk has before itself, at the 99th percentile
 over all moments at which one may come.
 """
 

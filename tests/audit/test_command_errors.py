@@ -250,7 +250,7 @@ def test_a_model_that_fails_half_way(
     assert 0 < len(done.texts) < 30 and done.texts == whole.texts[: len(done.texts)]
     assert (done.summary["ended"], done.summary["strings"]) == ("failed", len(done.texts))
     assert said in done.error and "SECRET" not in done.error
-    assert f"portcullis: failed; strings found: {len(done.texts)}; to go on: --resume {saved}" in done.error
+    assert f"portcullis: failed; strings found: {len(done.texts)}; to continue: --resume {saved}" in done.error
     assert rules.exists()
     rest = audit(query(limit=30), "--batch", 4, "--resume", saved)
     assert (rest.status, done.texts + rest.texts) == (0, whole.texts)
@@ -258,7 +258,7 @@ def test_a_model_that_fails_half_way(
 
 def test_without_a_checkpoint_it_is_said_that_nothing_is_kept(audit: Audit, query: Callable[..., Path]) -> None:
     done = audit(query(), model=Failing(ModelError("gone"), 3))
-    assert "portcullis: failed; strings found: 0; without --checkpoint nothing is kept to go on from\n" in done.error
+    assert "portcullis: failed; strings found: 0; without --checkpoint nothing is kept to continue from\n" in done.error
 
 
 def test_a_model_that_cannot_be_loaded(query: Callable[..., Path]) -> None:

@@ -54,7 +54,9 @@ def test_ctrl_c_keeps_what_was_found_and_it_goes_on_later(served_query: Callable
         assert process.returncode == 130
         first = lines_of(output)
         assert first[-1]["summary"]["ended"] == "interrupted"
-        assert error.decode() == (f"portcullis: stopped; strings found: {len(first) - 1}; to go on: --resume {saved}\n")
+        assert error.decode() == (
+            f"portcullis: stopped; strings found: {len(first) - 1}; to continue: --resume {saved}\n"
+        )
         rest = lines_of(portcullis("audit", path, "--batch", "8", "--resume", saved, no_proxy="*").stdout)
     found, spec = first[:-1] + rest[:-1], whole[:-1]
     assert [line["text"] for line in found] == [line["text"] for line in spec]
@@ -101,7 +103,7 @@ def test_standard_output_may_be_full(served_query: Callable[..., Path], tmp_path
             )  # fmt: skip
             assert done.returncode == 74
             assert done.stderr.endswith(said)
-    assert done.stderr == f"portcullis: failed; strings found: 1; to go on: --resume {kept}\n".encode() + said
+    assert done.stderr == f"portcullis: failed; strings found: 1; to continue: --resume {kept}\n".encode() + said
     assert [line.get("summary", {}).get("ended") for line in lines_of(out.read_bytes())] == [None, "failed"]
     assert kept.exists()
 

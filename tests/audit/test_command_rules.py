@@ -178,7 +178,7 @@ def test_prompts_are_taken_up_where_they_were(audit: Audit, asked: list[str], tm
     saved, out = tmp_path / "saved", tmp_path / "out.jsonl"
     first = audit(*asked, "--least", "0.01", "--checkpoint", saved, "--out", out, model=Stopping(SPOKEN))
     assert (first.status, first.summary["ended"]) == (130, "interrupted")
-    assert first.error == (f"portcullis: stopped; strings found: {len(first.texts)}; to go on: --resume {saved}\n")
+    assert first.error == (f"portcullis: stopped; strings found: {len(first.texts)}; to continue: --resume {saved}\n")
     second = audit(*asked, "--least", "0.01", "--resume", saved, "--out", out, model=Memory(SPOKEN))
     assert first.texts + second.texts == whole.texts
     assert second.summary["strings"] == len(whole.texts)

@@ -83,7 +83,9 @@ def test_ctrl_c_on_a_terminal_and_later_on(queries: Callable[..., list[Path]], t
         assert process.returncode == 130
         first = lines_of(output)
         assert first[-1]["summary"]["ended"] == "interrupted"
-        assert error.decode() == f"portcullis: stopped; strings found: {len(first) - 1}; to go on: --resume {saved}\n"
+        assert (
+            error.decode() == f"portcullis: stopped; strings found: {len(first) - 1}; to continue: --resume {saved}\n"
+        )
         rest = lines_of(portcullis("audit", *paths, "--resume", saved, "--processes", "2", no_proxy="*").stdout)
         whole_lines = lines_of(portcullis("audit", *paths, no_proxy="*").stdout)
     assert sorted(names(first[:-1] + rest[:-1])) == sorted(names(whole_lines[:-1]))
@@ -103,7 +105,7 @@ def test_killed_workers_leave_what_is_done(queries: Callable[..., list[Path]], t
         first = lines_of(output)
         assert first[-1]["summary"]["ended"] == "failed"
         stopped, why = error.decode().splitlines()
-        assert stopped.startswith(f"portcullis: failed; strings found: {len(first) - 1}; to go on: --resume {saved}")
+        assert stopped.startswith(f"portcullis: failed; strings found: {len(first) - 1}; to continue: --resume {saved}")
         assert why in {f"portcullis: {path}: its worker has ended: SIGKILL" for path in paths}
         rest = lines_of(portcullis("audit", *paths, "--resume", saved, no_proxy="*").stdout)
         whole_lines = lines_of(portcullis("audit", *paths, no_proxy="*").stdout)

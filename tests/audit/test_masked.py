@@ -1,4 +1,4 @@
-"""A masked model says what the model says whose forbidden tokens are taken out one by one."""
+"""A masked model says what the model says whose forbidden tokens are removed one by one."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_a_toy_writes_the_longest_tokens() -> None:
 
 
 def test_a_text_that_goes_on_has_no_space_before_it() -> None:
-    """As SentencePiece does it: a space before every text, and line ends as bytes."""
+    """As SentencePiece does it: a space before every text, and line breaks as bytes."""
     written = {"hot": ["▁hot"], "\n": ["▁", "<0x0A>"], "\nhot": ["▁", "<0x0A>", "hot"], "\n\n": ["▁\n\n"]}
     numbers = {
         name: number for number, name in enumerate(sorted({piece for each in written.values() for piece in each}))
@@ -51,10 +51,10 @@ def test_a_text_that_goes_on_has_no_space_before_it() -> None:
     def encode(text: str) -> list[int]:
         return [numbers[piece] for piece in written[text]]
 
-    assert encoding(encode, "hot", goes_on=False) == [numbers["▁hot"]]
-    assert encoding(encode, "hot", goes_on=True) == [numbers["hot"]]
+    assert encoding(encode, "hot", continues=False) == [numbers["▁hot"]]
+    assert encoding(encode, "hot", continues=True) == [numbers["hot"]]
     # Where the beginning does not stay as it is, the text itself is all there is.
-    assert encoding(encode, "\n", goes_on=True) == encode("\n")
+    assert encoding(encode, "\n", continues=True) == encode("\n")
 
 
 def test_probabilities_of_the_toy_are_what_they_seem() -> None:

@@ -141,7 +141,7 @@ def test_a_stop_keeps_what_is_half_done(number: signal.Signals, tmp_path: Path) 
         save(tmp_path / "saved", stopped.saved, "this")
         saved = read_saved(tmp_path / "saved", "this")
         assert saved.begun and all(each.nodes for each in saved.begun.values())
-        # The same workers go on.
+        # The same workers continue.
         resumed, rest = performed(over, tasks, saved)
     alone, alone_lines = performed(LocalRunner(FaultyModel()), tasks)
     assert sorted(names(lines + rest)) == sorted(names(alone_lines))

@@ -94,7 +94,7 @@ def test_what_is_done_is_kept(queries: Callable[..., list[Path]], tmp_path: Path
             ]  # fmt: skip
         else:
             assert (process.returncode, first[-1]["summary"]["ended"], why) == (130, "interrupted", [])
-        assert stopped.endswith(f"; strings found: {len(first) - 1}; to go on: --resume {saved}")
+        assert stopped.endswith(f"; strings found: {len(first) - 1}; to continue: --resume {saved}")
         rest = lines_of(audit(*paths, "--resume", saved).stdout)
         whole_lines = lines_of(audit(*paths).stdout)
     assert sorted(names(first[:-1] + rest[:-1])) == sorted(names(whole_lines[:-1]))

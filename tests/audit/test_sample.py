@@ -199,7 +199,7 @@ def test_a_prefix_is_written_as_the_tokenizer_does_it() -> None:
 
 @pytest.mark.parametrize("max_tokens", [3, 9])
 def test_the_same_tokens_behind_different_prefixes_are_different_paths(max_tokens: int) -> None:
-    """Where a prefix goes on as a longer one does, its tokens count and those of the longer one do not."""
+    """Where a prefix continues as a longer one does, its tokens count and those of the longer one do not."""
     model = Toy(vocabulary_of("a", "b", "c"), seed=1)
     query = Query(query="ab?[ab]{1,2}c", prefix=PrefixRegex("ab?"), decoding=Decoding(max_tokens=max_tokens))
     wanted = {len(prefix): paths(model, query, prefix) for prefix in ("a", "ab")}

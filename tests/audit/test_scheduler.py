@@ -264,7 +264,7 @@ def test_who_does_not_stop_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("read", [0, 20, 39, 50])
 def test_nobody_reads_the_lines_any_more(read: int) -> None:
-    """What nobody read is said when the audit goes on."""
+    """What nobody read is said when the audit continues."""
 
     class Closing(io.StringIO):
         def write(self, text: str) -> int:

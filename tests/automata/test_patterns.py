@@ -28,7 +28,7 @@ def work_of(pattern: str) -> int:
         ("[ab]{3}", 4),
         ("[ab]{1,3}", 6),
         ("x[ab]{3}", 4),
-        (".a|.b|.c", 5),  # each of the letters begins three ways, and goes on and ends another
+        (".a|.b|.c", 5),  # each of the letters begins three ways, and continues and ends another
         ("[a-m][k-z]", 3),
         (r"[^a]b|\wc", 4),
     ],

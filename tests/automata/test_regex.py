@@ -366,7 +366,7 @@ def test_what_the_documentation_refuses(pattern: str, reason: str) -> None:
     assert refused.value.reason == reason
 
 
-# What only this notation has, or what `re` takes for something else in a text that ends with a line end.
+# What only this notation has, or what `re` takes for something else in a text that ends with a line break.
 _OURS_ONLY = re.compile(r"\\z|\(\?<[^=!]|\\[pP]")
 
 

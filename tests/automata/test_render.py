@@ -102,7 +102,7 @@ def test_no_class_begins_with_a_caret(pattern: str) -> None:
         ("(?:^|a)^b", "can only stand at the beginning and at the end"),
         ("(?:a$)+", "can only stand at the beginning and at the end"),
         ("(?m)a$\\nb", "^ and $ under (?m) can only stand at the beginning and at the end of the whole"),
-        ("(?m)a\n^b", "write the line ends as \\n"),
+        ("(?m)a\n^b", "write the line breaks as \\n"),
         (r"a[^\x00-\U0010ffff]", "has no character that can stand in a text"),
         (r"[\ud800]", "has no character that can stand in a text"),
     ],

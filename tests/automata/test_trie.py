@@ -33,8 +33,8 @@ def test_the_arrays_say_what_they_are_defined_to_say(words: set[str], chance: ob
             trie.labels.find(p[-1], children.start, children.stop) == nodes[p] for p in nodes if p[:-1] == path and p
         )
         assert trie.path(trie.out[node]) == next((s for s in suffixes if s in words), "")
-        assert trie.live[node] == next((len(s) for s in suffixes if goes_on(s, free)), 0)
-        assert trie.edged[node] == goes_on(path, edged)
+        assert trie.live[node] == next((len(s) for s in suffixes if continues(s, free)), 0)
+        assert trie.edged[node] == continues(path, edged)
         if node == ROOT:
             continue
         fallback = next((s for s in suffixes if s != path), "")
@@ -43,7 +43,7 @@ def test_the_arrays_say_what_they_are_defined_to_say(words: set[str], chance: ob
     assert trie.root == {path: node for path, node in nodes.items() if len(path) == 1}
 
 
-def goes_on(path: str, words: set[str]) -> bool:
+def continues(path: str, words: set[str]) -> bool:
     return any(word.startswith(path) and word != path for word in words)
 
 

@@ -1,4 +1,4 @@
-"""Words that go on from answer to answer, against the naive oracle on the answers as one text."""
+"""Words that continue from answer to answer, against the naive oracle on the answers as one text."""
 
 from __future__ import annotations
 

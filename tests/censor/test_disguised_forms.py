@@ -64,7 +64,7 @@ UNIT = r"(?:\s+|[^\w\s]|_)"
 
 
 def line_begun(units: int) -> Iterator[str]:
-    """At most so many units, of which one is a line end, behind which are only blanks and marks of lines."""
+    """At most so many units, of which one is a line break, behind which are only blanks and marks of lines."""
     for before, behind in product(range(units), repeat=2):
         if before + 1 + behind <= units:
             yield rf"{UNIT}{{{before}}}\s*\n\s*(?:[>*+#|-]|\s+){{{behind}}}"

@@ -84,7 +84,7 @@ def test_d12_a_match_across_labels_counts_wherever_they_meet(rule: Rule, labels:
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """How many characters are given to a censor, and how many steps its patterns take in the exact way."""
+    """How many characters are given to a censor, and how many steps its patterns take in the exact path."""
     counts = {"characters": 0, "steps": 0}
     feed, step = Censor.feed_exempt, NfaSimulation.step
 

@@ -149,7 +149,7 @@ def test_e12_lines_blanks_and_classes_under_every_cut(pattern: str, text: str, o
 
 
 def test_e12_lines_beside_patterns_that_know_none_and_with_a_short_window() -> None:
-    """A line end that is a kind of its own changes nothing for the others, nor where beginnings grow too old."""
+    """A line break that is a kind of its own changes nothing for the others, nor where beginnings grow too old."""
     lines = Rule(id="lines", pattern="(?m)^a[^x]*$", replacement="<l>")
     plain = Rule(id="plain", pattern=r"\Bb\W+c\b", replacement="<p>")
     text = "ab\n c\naaaa\nab \nc"

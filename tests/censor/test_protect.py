@@ -89,7 +89,7 @@ def matches_of(windows: set[tuple[str, ...]], text: str, ended: bool) -> list[tu
 
 
 def open_at_end(text: str) -> bool:
-    """May the last word go on?"""
+    """May the last word continue?"""
     seen = "".join(map(letters, text))
     return bool(seen) and seen[-1] != " " and not is_unspaced(seen[-1])
 

@@ -45,7 +45,7 @@ def records(output: bytes) -> list[dict[str, Any]]:
         ("", "", 0),
         ("it is 12monkeys!", "it is [CENSORED]!", 1),
         ("a falcon", "a falcon", 1),
-        ("go on, STOP there", "go on, ", 3),
+        ("continue, STOP there", "continue, ", 3),
         ("naïve 😀 密码\n", "naïve 😀 密码\n", 0),
     ],
 )
@@ -253,9 +253,9 @@ def test_arguments_of_tools_are_read_as_the_gateway_reads_them(
 
 
 def test_a_block_closes_the_arguments(config: Path) -> None:
-    given = b'{"a": ["go on, STOP there"], "b": 1}'
+    given = b'{"a": ["continue, STOP there"], "b": 1}'
     done = portcullis("scan", "--config", config, "--channel", "tool_arguments", stdin=given)
-    assert (done.stdout, done.returncode) == (b'{"a": ["go on, "]}', 3)
+    assert (done.stdout, done.returncode) == (b'{"a": ["continue, "]}', 3)
 
 
 def test_content_has_its_escapes_seen_through(config: Path) -> None:

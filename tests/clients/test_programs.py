@@ -24,7 +24,7 @@ pytestmark = pytest.mark.clients
 HERE = Path(__file__).parent / "programs"
 KEY = "sk-of-a-client"
 EVERYTHING = frozenset({"chat/completions", "completions", "responses", "messages", "embeddings"})
-# By a rule, and of threads, without which anthropic goes on.
+# By a rule, and of threads, without which anthropic continues.
 EXPECTED_REFUSALS = {"content_filter", "thread_unsupported_request"}
 # Program → the environments that it is run in, and the endpoints that it calls.
 PYTHON_PROGRAMS = {
@@ -62,7 +62,7 @@ DIFFERENT = {
     **{(program, way, "forget, called"): outcome("so ; It is [CENSORED].") for program, way in _RUN_WHAT_IS_LEFT},
     ("with_pydantic_ai", "default, calls of streams", "forget, called"): outcome("so ;  (stopped)"),
     **{("with_ai", way, "forget, called"): outcome("undefined;  (stopped)") for way in _WAYS_OF_AI},
-    # Claude Code begins to run a tool when its input has ended, and goes on after a refusal by asking once more.
+    # Claude Code begins to run a tool when its input has ended, and continues after a refusal by asking once more.
     ("with_claude_code", "a key", "blocked, streamed"): outcome("so  (stopped)It is [CENSORED]."),
     ("with_claude_code", "a key", "forget, called"): outcome("so ; It is [CENSORED]."),
     ("with_claude_code", "a key", "Remember the password, called"): outcome(

@@ -162,7 +162,7 @@ def test_all_140_routes_are_blocked_behind_and_before_other_tokens(before: str) 
 
 
 def test_the_first_known_leak_a_rollback_does_not_forget_what_stands_before_it() -> None:
-    """After `fuck` a match was taken back to `▁yo`, the machine began anew, and `▁yo` `u` passed."""
+    """After `fuck` a match was taken back to `▁yo`, the machine began again, and `▁yo` `u` passed."""
     first = [PLACE[piece] for piece in ("fuck", "▁y", "ou")]
     again = [PLACE[piece] for piece in ("fuck", "▁yo", "u")]
 

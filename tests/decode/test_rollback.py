@@ -65,7 +65,7 @@ def test_caps_for_a_position_and_for_the_answer() -> None:
     ledger = after(ledger, (3, 5), (3, 5))
     assert ledger.rollbacks == 4
     assert ledger.after_match(7, 5) is None
-    # A position counts anew behind a text that has changed.
+    # A position counts again behind a text that has changed.
     assert after(Attempts(Caps(2, 9)), (3, 5), (3, 5), (1, 5), (3, 5), (3, 5)).rollbacks == 5
 
 

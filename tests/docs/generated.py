@@ -1,4 +1,4 @@
-"""The parts of the documentation that are made from the code. `python -m tests.docs.generated` writes them anew.
+"""The parts of the documentation that are made from the code. `python -m tests.docs.generated` writes them again.
 
 They stand between `<!-- generated: NAME -->` and `<!-- end -->`.
 """
@@ -256,7 +256,7 @@ def blocks() -> Mapping[str, Callable[[], str]]:
 
 
 def rendered(text: str) -> str:
-    """A page with its generated parts made anew. Raises `KeyError` for a part that nothing makes."""
+    """A page with its generated parts made again. Raises `KeyError` for a part that nothing makes."""
     made = blocks()
     return _GENERATED.sub(lambda found: f"{found[1]}{made[found[2]]()}\n{found[3]}", text)
 

@@ -27,7 +27,7 @@ def _half_width_kana(value: str, chance: Random) -> str:
 
 
 def _wrapped(*prefixes: str) -> Hide:
-    """A line end in place of a blank, and what a quotation or list has at its beginning."""
+    """A line break in place of a blank, and what a quotation or list has at its beginning."""
 
     def hide(value: str, chance: Random) -> str:
         return value.replace(" ", "\n" + chance.choice(prefixes), 1)
@@ -254,7 +254,7 @@ SPACED = (
     Family("spaced by slashes", "spacing", "s/w/o/r/d", between("/", "|", "\\")),
     Family("spaced by commas", "spacing", "s, w, o, r, d", between(", ", ",", "; ")),
     Family("spaced by Markdown marks", "spacing", "s*w*o*r*d", between("*", "**", "~", "`")),
-    Family("spaced by line ends", "spacing", "s⏎w⏎o", between("\n", "\n\n")),
+    Family("spaced by line breaks", "spacing", "s⏎w⏎o", between("\n", "\n\n")),
     Family("a list of letters", "spacing", "- s⏎- w⏎- o", lambda v, c: "- " + "\n- ".join(v)),
     Family("letters in quotation marks", "spacing", '"s", "w", "o"', lambda v, c: '"' + '", "'.join(v) + '"'),
     Family("letters in brackets", "spacing", "[s][w][o]", lambda v, c: "".join(f"[{x}]" for x in v)),

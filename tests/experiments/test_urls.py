@@ -102,8 +102,10 @@ def test_reading() -> None:
     assert read(list(b"ab.co/x-1\nAnd so on")) == "https://www.ab.co/x-1"
     assert read([258, 257, *b"m/x", 256]) == "https://www.ab.com/x"
     assert read(list(b"ab")) == "https://www.ab"
-    goes_on = experiment.goes_on(MERGED)
-    assert [goes_on(token) for token in (ord("a"), ord("."), 257, ord("\n"), ord(" "), 256)] == [True] * 3 + [False] * 3
+    continues = experiment.continues(MERGED)
+    assert [continues(token) for token in (ord("a"), ord("."), 257, ord("\n"), ord(" "), 256)] == [True] * 3 + [
+        False
+    ] * 3
 
 
 class Fixed(Toy):
@@ -151,8 +153,8 @@ def test_drawing_to_the_end_of_the_url_keeps_the_batch_full() -> None:
     model = Fixed(b"ab.co/x\nand more of it")
     tally, _ = counted(24)
     longest = 64
-    goes_on, read = experiment.goes_on(BYTES), experiment.reading(BYTES)
-    by_rows_to_the_end(model, list(PREFIX.encode()), goes_on, 3, longest, read, tally)
+    continues, read = experiment.continues(BYTES), experiment.reading(BYTES)
+    by_rows_to_the_end(model, list(PREFIX.encode()), continues, 3, longest, read, tally)
     assert set(model.asked) == {3}
     told = tally.plain()
     assert (told["came"], told["known"], told["rows"]) == (9, 9, 75)

@@ -63,7 +63,7 @@ async def _rows(chosen: list[Fault], seed: int) -> list[Row]:
 
 
 def _page(text: str, seed: int, chosen: list[Fault], rows: list[Row], proof: planted.Proof) -> str:
-    """The page with the part behind its first rule made anew."""
+    """The page with the part behind its first rule made again."""
     head, rule, _ = text.partition("\n<!-- the run -->\n")
     good = sum(row.good for row in rows)
     table = "\n".join(shown(rows))

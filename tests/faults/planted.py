@@ -421,7 +421,7 @@ async def bench(rng: Random) -> AsyncIterator[Bench]:
         assert here[0].playing is not None
         for piece in here[0].playing.pieces:
             await call.send(piece)
-            await asyncio.sleep(0.0005)  # an event to a read, which is what the fast ways are for
+            await asyncio.sleep(0.0005)  # an event to a read, which is what the fast paths are for
         if not here[0].playing.pieces[-1].endswith(END) and len(here[0].playing.pieces) > 1:
             call.close()
 

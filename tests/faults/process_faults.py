@@ -24,7 +24,7 @@ CLOCK = "clock"  # the file that says what time it is, in the gateway's folder
 
 @dataclass
 class Load:
-    """Streams that go on until they are let end."""
+    """Streams that continue until they are let end."""
 
     over: asyncio.Event = field(default_factory=asyncio.Event)
     answers: list[asyncio.Task[Seen]] = field(default_factory=list)

@@ -412,7 +412,7 @@ _TABLE: tuple[_Upstream, ...] = (
     ),
     _Upstream(
         "an error event",
-        "sends an error in mid-stream, and goes on",
+        "sends an error in mid-stream, and continues",
         _error_event,
         None,
         ("200 event own_code", failed(502, "error_event", stream=True)),

@@ -63,7 +63,7 @@ def read_json(data: bytes) -> None:
 
 
 def read_regex(data: bytes) -> None:
-    """Only `RegexError`; of what `re` reads too, without a line end in the text, both find the same."""
+    """Only `RegexError`; of what `re` reads too, without a line break in the text, both find the same."""
     pattern, _, text = data.decode("utf-8", "replace").partition("\ufffd")
     text = text[:_LONGEST_TEXT].replace("\n", " ")
     try:

@@ -1,4 +1,4 @@
-"""The shortest way of a stream, in Python and in C, writes and counts what the general way does, however it is cut."""
+"""The shortest way of a stream, in Python and in C, writes and counts what the slow path does, however it is cut."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def around(delta: dict[str, Any], finish: str | None = None, index: int = 0, **l
 
 
 class Ways:
-    """Nothing but the general way."""
+    """Nothing but the slow path."""
 
     def repeat(self, data: bytes, most: int = 0) -> None:
         pass
@@ -120,7 +120,7 @@ class Ways:
 
 def shown(commands: list[list[Command]], ignored: tuple[str, ...] = ("created",)) -> list[list[Any]]:
     """What a parser reads of them, in place of bytes. A chunk of the guard's own making has the labels and `created` of
-    the last one that took the general way."""
+    the last one that took the slow path."""
 
     def parsed(event: bytes) -> Any:
         received = json.loads(event[6:]) if event.startswith(b"data: {") else event
@@ -164,7 +164,7 @@ usage: list[Any] = []  # of the last answers
 
 
 def assert_equal(policy: Policy, reads: list[bytes], implementation: Any, damaged: bool = False) -> None:
-    """To a parser, and in all counts, as on the general way; to the byte where the next way has the same encoder."""
+    """To a parser, and in all counts, as on the slow path; to the byte where the next way has the same encoder."""
     usage.clear()
     commands, other, general = (fed(policy, reads, way)[0] for way in (implementation, None, Ways))
     ignored = HEAD_FIELDS if damaged else ("created",)

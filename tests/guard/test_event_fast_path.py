@@ -1,4 +1,4 @@
-"""A stream of typed events the fast way and the general way: the same events."""
+"""A stream of typed events the fast path and the slow path: the same events."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def deltas(dialect: Dialect, pieces: list[str], odd: dict[int, Event]) -> list[E
 
 
 def received(dialect: Dialect, events: list[Event], mode: Mode, fast: bool) -> tuple[list[Event], int]:
-    """What a client gets, and how many events went the fast way."""
+    """What a client gets, and how many events went the fast path."""
     answer = answer_for(Policy(name="p", rules=RULES, mode=mode), dialect)
     quick, count = answer._fast, 0
     assert isinstance(quick, EventFastPath)

@@ -21,7 +21,7 @@ from tests.support.random_policies import ALPHABETS, blocks, cut, policies
 
 
 def slow(dialect: Dialect) -> Dialect:
-    """The dialect without the fast way of its deltas."""
+    """The dialect without the fast path of its deltas."""
     assert dialect.events is not None
     return replace(dialect, events=replace(dialect.events, read_delta=lambda _: None))
 

@@ -11,8 +11,8 @@ import pytest
 
 from gateway.guard.answer import BrokenAnswer
 from gateway.guard.channels import MAX_TEXTS
+from gateway.guard.client_answer import MAX_OPEN
 from gateway.guard.commands import SendBytes
-from gateway.guard.event_shown import MAX_OPEN
 from gateway.observe.facts import GuardFailed
 from gateway.policy.model import Action
 from gateway.wire.dialect import Dialect

@@ -1,4 +1,4 @@
-"""Answers that were asked for as JSON, and what is JSON or escaped within JSON: every decoded text is under the rules,
+"""Answers that were requested as JSON, and what is JSON or escaped within JSON: every decoded text is under the rules,
 and what was JSON stays it."""
 
 from __future__ import annotations

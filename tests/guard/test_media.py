@@ -105,7 +105,7 @@ def payload(*pieces: str) -> list[str]:
 
 
 def test_e2_what_begins_as_media_must_stay_it() -> None:
-    with pytest.raises(InvalidAnswer, match="goes on as something else"):
+    with pytest.raises(InvalidAnswer, match="continues as something else"):
         payload(URL, ", 12MONKEYS")
     client = stream(RULES, chunk(images(image(URL[:800]))), chunk(images(image(", 12MONKEYS"))))
     assert client.errors[0]["code"] == "upstream_protocol_error" and "12MONKEYS" not in client.text

@@ -111,7 +111,7 @@ def test_what_comes_out_is_what_a_naive_reading_says(
     [["b", "b", "b1"], ["b", "bb", "b1"], ["b", "b", "", "b1b"], ["b", "b", "b", "b", "b", "1"], ["bb", "b", "2"]],
 )
 def test_a_beginning_that_another_part_proves_wrong(dialect: Dialect, parts: list[str]) -> None:
-    """What decides the first part is read ahead of its turn, and the next part goes on from there."""
+    """What decides the first part is read ahead of its turn, and the next part continues from there."""
     rules = policy(Rule(id="word", words=("bb1",), channels=frozenset({Channel.CONTENT})))
     for size in (1, 2, 99):
         assert shown(dialect, parts, rules, size) == replaced(parts, ["bb1"], SEEN)

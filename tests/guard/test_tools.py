@@ -194,7 +194,7 @@ def test_official_clients_find_every_call_at_its_index() -> None:
 
 
 def test_d13_calls_are_numbered_in_the_order_in_which_they_appear() -> None:
-    """The official client inserts an index that it does not have at the end, and goes on with that one as another."""
+    """The official client inserts an index that it does not have at the end, and continues with that one as another."""
     for first, second in ((1, 0), (5, 2), (9, 9)):
         values = [calls(call(first, "12MONKEY", "{}", id="a")), calls(call(second, "S", "[]", id="b"))]
         client = stream(policy(rule(WORD, "KEYb")), *values, chunk(finish="tool_calls"))

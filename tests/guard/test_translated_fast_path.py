@@ -1,4 +1,4 @@
-"""A translated stream the fast way and the general way: the same bytes."""
+"""A translated stream the fast path and the slow path: the same bytes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def chunk_of(delta: dict[str, Any], finish: str | None = None) -> bytes:
 
 
 def sent(dialect: Dialect, chunks: list[bytes], fast: bool) -> tuple[bytes, int]:
-    """What a client gets, and how many chunks went the fast way."""
+    """What a client gets, and how many chunks went the fast path."""
     assert dialect.translation is not None
     guard = open_guard(CHAT, compile_policy(POLICY))
     encoder = dialect.translation.encoder(BODY)

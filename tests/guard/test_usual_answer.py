@@ -1,4 +1,4 @@
-"""A whole answer of the usual shape the fast way and the general way: the same answer, the same counts."""
+"""A whole answer of the usual shape the fast path and the slow path: the same answer, the same counts."""
 
 from __future__ import annotations
 

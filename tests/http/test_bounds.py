@@ -75,7 +75,7 @@ async def test_d33_a_client_that_does_not_read_is_cut_off(caplog: pytest.LogCapt
     async with before(torrent.play, limits=Limits(send_timeout=1.0)) as (gateway, _):
         reader, writer = await sent(gateway, question(stream=True))
         assert (await gateway.logged(1))[0]["error"] == "client does not read"
-        # What the kernel holds can still be read; an orderly close would go on to send what was buffered here.
+        # What the kernel holds can still be read; an orderly close would continue to send what was buffered here.
         with pytest.raises(ConnectionResetError):
             while await asyncio.wait_for(reader.read(1 << 20), TIMEOUT):
                 pass

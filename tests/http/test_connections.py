@@ -120,7 +120,7 @@ async def test_d1_chunk_extensions_are_bounded() -> None:
         await connection.send(
             CHUNKED + b"1\r\na", begins + b"x" * (MAX_HEAD - len(begins) + over), b"\r\nb\r\n0\r\n\r\n"
         )
-        assert connection.statuses == [400]  # a line end more is too much
+        assert connection.statuses == [400]  # a line break more is too much
         connection = Connection()
         await connection.send(CHUNKED + b"1\r\na", begins + b"x" * 60_000 + b"\r\nb\r\n0\r\n\r\n")
         assert connection.answers[0].body["body"] == "ab"

@@ -89,7 +89,7 @@ async def test_plain(text: str, reason: str, shown: str, finish: str, outcome: s
 
 
 async def test_an_answer_that_leaves_is_stopped_at_the_upstream() -> None:
-    """Which would go on for ever."""
+    """Which would continue for ever."""
     play = sending_then_hanging(stream_head() + chunk(event(delta("Anna ")) + event(delta("was"))))
     async with before(play, **CONSTRAINED) as (gateway, _):
         answer = await gateway.stream()

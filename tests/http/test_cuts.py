@@ -24,7 +24,7 @@ FRAMINGS: dict[str, bytes] = {
         b"data: ", b": 12MONKEYS\nid: 12MONKEYS\nevent: x\ndata: "
     ),
     "several data lines": events("It is 12M", "ONKEYS").replace(b'"choices": ', b'"choices":\ndata: '),
-    "no last line end": events("It is 12M", "ONKEYS").rstrip(b"\n"),
+    "no last line break": events("It is 12M", "ONKEYS").rstrip(b"\n"),
     "duplicate keys": events("It is 12M", "ONKEYS").replace(b'{"content": ', b'{"content": "12MONKEYS", "content": '),
 }
 

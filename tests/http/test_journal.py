@@ -209,7 +209,7 @@ async def test_no_secret_reaches_the_journal_or_the_log(tmp_path: Path) -> None:
         assert secret.lower() not in written.lower()
 
 
-# -- a disk in trouble, and answers that go on -------------------------------------------------------------------------
+# -- a disk in trouble, and answers that continue ----------------------------------------------------------------------
 
 
 async def dropped(gateway: RunningGateway) -> float:

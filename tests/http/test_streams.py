@@ -41,7 +41,7 @@ TEXTS: dict[str, tuple[tuple[str, ...], str]] = {
     "nearly": (("12MON ", "12MONK ey"), "12MON 12MONK ey"),
     "guarded tail": (("It is 12MONKEY",), "It is [CENSORED]"),
     "emoji": (("\U0001f600 12MONKEYS \U0001f600",), "\U0001f600 [CENSORED] \U0001f600"),
-    "line ends": (("a\nb\r\n12MON", "KEYS\u2028c\x00"), "a\nb\r\n[CENSORED]\u2028c\x00"),
+    "line breaks": (("a\nb\r\n12MON", "KEYS\u2028c\x00"), "a\nb\r\n[CENSORED]\u2028c\x00"),
     "empty": (("",), ""),
 }
 

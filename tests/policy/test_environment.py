@@ -48,7 +48,7 @@ BAD_REFERENCES = [
 @pytest.mark.parametrize("written", BAD_REFERENCES)
 def test_bad_references_are_errors(written: str) -> None:
     text = text_of(auth=f"{{keys: ['{written}']}}")
-    refused(text, "auth.keys[0]", "a ${ must go on as ${NAME}", {"A": "x"})
+    refused(text, "auth.keys[0]", "a ${ must continue as ${NAME}", {"A": "x"})
 
 
 def test_a_missing_variable_is_named() -> None:

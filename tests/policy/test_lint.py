@@ -128,7 +128,7 @@ CASES = {
             {"upstreams": f"u: {{base_url: '{url}'}}"},
             [
                 "upstreams.u.base_url: has no version in its path, and most servers answer below /v1: write it, "
-                "as in https://api.openai.com/v1, unless /chat/completions is right behind this address"
+                "as in https://api.openai.com/v1, unless /chat/completions is directly below this address"
             ],
         )
         for url in ("http://h", "https://h:8000/", "https://h/api", "https://h/version1", "https://h/openai")

@@ -1,4 +1,4 @@
-"""A whole answer that is written past the server's `send`: the same bytes, and the connection goes on or ends alike."""
+"""A whole answer that is written past the server's `send`: the same bytes, and the connection stays or ends alike."""
 
 from __future__ import annotations
 

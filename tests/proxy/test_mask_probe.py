@@ -155,11 +155,11 @@ async def test_a_server_without_the_mask(case: str) -> None:
     [
         (
             {"strict": banning("others")},
-            "the server has other words; write the file anew with `portcullis masks` and restart the server",
+            "the server has other words; write the file again with `portcullis masks` and restart the server",
         ),
         (
             {"other": banning("swordfish")},
-            "the server's file has no such policy; write it anew with `portcullis masks` and restart the server",
+            "the server's file has no such policy; write it again with `portcullis masks` and restart the server",
         ),
     ],
 )
@@ -286,7 +286,7 @@ async def test_verdicts_change_both_ways() -> None:
             verdicts.append((await made.look()).state)
         assert verdicts == ["in force", "missing", "in force"]
         assert [verdict.state for _, verdict in made.heard] == verdicts
-        # Another server may be there after that, so its tokens are learned anew.
+        # Another server may be there after that, so its tokens are learned again.
         assert [asked(call)[1] for call in made.upstream.calls].count(None) == 2
 
 

@@ -1,6 +1,6 @@
 """The Helm chart, rendered by Helm itself as the library `helm-python-sdk`, which `make services` installs.
 
-`python -m tests.support.chart` (`make chart`) writes `deploy/kubernetes` anew: what the chart makes of the files in
+`python -m tests.support.chart` (`make chart`) writes `deploy/kubernetes` again: what the chart makes of the files in
 `deploy/chart/values`, for whoever has no Helm.
 """
 

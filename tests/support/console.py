@@ -24,7 +24,7 @@ class Step(NamedTuple):
 
 
 def steps(text: str) -> list[Step]:
-    """`$ ` begins a command, `> ` goes on with it, everything else is output."""
+    """`$ ` begins a command, `> ` continues with it, everything else is output."""
     found: list[Step] = []
     for line in text.splitlines():
         if line.startswith("$ "):
@@ -61,7 +61,7 @@ def run(block: list[Step], directory: Path, environ: dict[str, str]) -> list[str
 
 
 def agrees(expected: str, printed: str) -> bool:
-    # An example need not show that a text ends without a line end.
+    # An example need not show that a text ends without a line break.
     return re.fullmatch(_expression(expected.strip("\n")), printed.strip("\n")) is not None
 
 

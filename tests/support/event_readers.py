@@ -27,7 +27,7 @@ _ENDS = (b"\n", b"\n", b"\n", b"\r\n", b"\r")
 
 
 def hostile_stream(rng: Random) -> bytes:
-    """Lines of every kind with line ends of every kind, marks and pieces of them anywhere, and any end."""
+    """Lines of every kind with line breaks of every kind, marks and pieces of them anywhere, and any end."""
     parts = [rng.choice((b"", b"", b"", BOM, TWICE_ENCODED, BOM + TWICE_ENCODED, BOM[:2]))]
     end = rng.choice((None, *_ENDS))
     for _ in range(rng.randrange(14)):

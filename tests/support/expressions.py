@@ -17,7 +17,7 @@ START, END, NONWORD, WORD, LINE_END = 0, 0, 1, 2, 3
 
 
 class Expression(NamedTuple):
-    """The same language in both notations: in `re`, `$` also matches before a line end that ends the text."""
+    """The same language in both notations: in `re`, `$` also matches before a line break that ends the text."""
 
     ours: str
     pythons: str

@@ -117,7 +117,7 @@ def read_word(word: str, units: list[Unit], begin: int, spaces: bool) -> Reading
     return Reading(length, last, at == len(units) and length < len(word), taken)
 
 
-# What may stand behind a place, as far as `\b` and `$` can see: nothing, a word character, a line end, another one.
+# What may stand behind a place, as far as `\b` and `$` can see: nothing, a word character, a line break, another one.
 RIGHTS = ("", "w", "\n", " ")
 LONGEST_CONTINUATION = 4  # what the patterns of the tests need to be completed
 

@@ -16,7 +16,7 @@ def automaton(*patterns: str, **limits: int) -> ByteAutomaton:
 def same_language(pattern: str) -> None:
     """Both automata side by side: no pair of states that is reached together differs in what it accepts or refuses.
 
-    A NUL, which the pattern does not match, ends every text: in outlines-core 0.2 a text that can end can only go on
+    A NUL, which the pattern does not match, ends every text: in outlines-core 0.2 a text that can end can only continue
     to longer ones that can end at every byte, and only by ways that the pattern prefers.
     """
     pattern = rf"(?:{pattern})\x00"

@@ -48,7 +48,7 @@ def write(path: Path, content: object) -> None:
 
 @dataclass
 class Tokens:
-    """An upstream whose streams go on until `ended`: a token every `pause` seconds, a password among them."""
+    """An upstream whose streams continue until `ended`: a token every `pause` seconds, a password among them."""
 
     pause: float = 0.02
     ended: asyncio.Event = field(default_factory=asyncio.Event)

@@ -184,7 +184,7 @@ async def test_reasoning_is_redacted(server: Server, way: str, stream: bool) -> 
 
 
 async def test_a_stored_response_is_redacted(server: Server) -> None:
-    """Made in the background, it is asked for until it is there; a stream of it goes on from each of its events."""
+    """Made in the background, it is asked for until it is there; a stream of it continues from each of its events."""
     async with before(server, REDACT, "responses") as gateway, openai_client(gateway.url) as client:
         fields: dict[str, Any] = {"model": NAME, "input": QUESTION, "temperature": 0, "max_output_tokens": 60}
         made = await client.responses.create(**fields, background=True, store=True)

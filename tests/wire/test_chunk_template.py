@@ -1,4 +1,4 @@
-"""The quick ways to read the usual chunk know nothing that a parser would not."""
+"""The fast paths to read the usual chunk know nothing that a parser would not."""
 
 from __future__ import annotations
 

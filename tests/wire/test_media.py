@@ -41,7 +41,7 @@ TEXT = {
     "too short, url": f"data:image/png;base64,{PNG[: MIN_PAYLOAD - 4]}",
     "no whole bytes": PNG[:61],
     "both alphabets": "/" + PNG[:59] + "-" + PNG[60:],
-    "a line end": PNG[:40] + "\n" + PNG[40:128],
+    "a line break": PNG[:40] + "\n" + PNG[40:128],
     "lines of several lengths": PNG[:64] + "\n" + PNG[64:124] + "\n" + PNG[124:],
     "blanks": PNG[:64] + " " + PNG[64:128],
     "bytes of no known format": base64.b64encode(bytes(range(130, 230))).decode(),
@@ -109,8 +109,8 @@ def test_e3_the_parameters_of_an_envelope_are_text() -> None:
     opened = envelope(f"data:text/plain;name=12MONKEYS.txt;base64,{encoded('secret')}")
     assert opened is not None
     assert opened.parameters == ";name=12MONKEYS.txt"
-    sealed = opened.encoded(";name=[CENSORED].txt", "mended")
-    assert sealed == f"data:text/plain;name=[CENSORED].txt;base64,{encoded('mended')}"
+    sealed = opened.encoded(";name=[CENSORED].txt", "fixed")
+    assert sealed == f"data:text/plain;name=[CENSORED].txt;base64,{encoded('fixed')}"
 
 
 def test_a_name_beside_a_picture_is_the_only_text() -> None:

@@ -234,7 +234,7 @@ def test_encode() -> None:
     [(b"a\nsecret", ""), (b"a\rsecret", ""), (b"{}", "a\nsecret"), (b"{}", "a\rsecret")],
 )
 def test_encode_refuses_line_ends(payload: bytes, event: str) -> None:
-    with pytest.raises(ValueError, match="line end") as caught:
+    with pytest.raises(ValueError, match="line break") as caught:
         encode(payload, event)
     assert "secret" not in str(caught.value)
 

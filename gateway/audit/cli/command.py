@@ -62,7 +62,7 @@ def _counted(paths: Sequence[Path]) -> int:
 
 def count(path: Path | str, environ: Mapping[str, str] = os.environ) -> str:
     """The number of strings in the language of a query's file, after preprocessing, or `infinite`; no model is asked.
-    Raises ConfigError, also for a language that is too large to be worked out."""
+    Raises ConfigError, also for a language that is too large to be computed."""
     query = load_query(path, environ)
     try:
         strings = cardinality(compile(query).language)

@@ -106,7 +106,7 @@ class GatewayClient:
 def _chat(messages: Sequence[Mapping[str, str]], begun: str) -> dict[str, object]:
     if not begun:
         return {"messages": list(messages)}
-    # vLLM goes on with the last message then, in place of a new one.
+    # vLLM continues with the last message then, in place of a new one.
     return {
         "messages": [*messages, {"role": "assistant", "content": begun}],
         "continue_final_message": True,

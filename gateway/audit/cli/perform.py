@@ -152,12 +152,12 @@ class _AuditRun:
 
     def _save(self, outcome: Outcome | SamplingOutcome) -> None:
         """Write the checkpoint, and print how the audit ended if it was stopped early."""
-        path, kept = self._checkpoint, "without --checkpoint nothing is kept to go on from"
+        path, kept = self._checkpoint, "without --checkpoint nothing is kept to continue from"
         if path is not None and isinstance(outcome, Outcome):
-            kept = "what there is to go on from could not be written"
+            kept = "what there is to continue from could not be written"
             with self._collecting_errors(path):
                 save(path, outcome.saved, self._plan.digest)
-                kept = f"to go on: --resume {path}"
+                kept = f"to continue: --resume {path}"
         if isinstance(outcome.error, BrokenPipeError):
             raise outcome.error
         if outcome.ended in (Ended.FINISHED, Ended.LEAST, Ended.LIMIT):

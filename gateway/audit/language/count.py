@@ -41,7 +41,7 @@ def _targets(automaton: Dfa, state: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class PathCounts:
-    """Numbers of strings by length: `counts[n][state]` strings of at most `longest` bytes in all go on from a state
+    """Numbers of strings by length: `counts[n][state]` strings of at most `longest` bytes in all continue from a state
     that n bytes reach."""
 
     automaton: Dfa
@@ -53,7 +53,7 @@ class PathCounts:
         return self.count(self.automaton.start, 0)
 
     def count(self, state: int, read: int) -> int:
-        """How many strings go on from a state after `read` bytes."""
+        """How many strings continue from a state after `read` bytes."""
         return self.counts[read].get(state, 0) if read < len(self.counts) else 0
 
     def draw(self, below: Callable[[int], int]) -> bytes:

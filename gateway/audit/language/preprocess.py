@@ -143,7 +143,7 @@ def _keep_fewest(places: dict[int, int], place: int, edits: int) -> None:
 
 def edits(automaton: Dfa, most: int, alphabet: CharSet = PRINTABLE_ASCII) -> Dfa:
     """What comes from a string of the language by at most so many insertions, deletions and substitutions of
-    characters. What is written in is of the alphabet; what is taken out can be any character.
+    characters. What is written in is of the alphabet; what is removed can be any character.
 
     Raises ValueError if the alphabet has no character that a text can hold.
     """
@@ -262,7 +262,7 @@ def _word_tail() -> Tail:
 
 
 class _SynonymState(NamedTuple):
-    """Where the language stands in a string, and what is still to be written before it goes on.
+    """Where the language stands in a string, and what is still to be written before it continues.
 
     Within a character, `tail` is what is left of it if it is one of a word, else `NOTHING`. Between two, `in_word`: the
     last one was; `edge`: none such may come next. `written` is the rest of a synonym.

@@ -20,7 +20,7 @@ States = NDArray[np.int64]
 
 
 class TokenArcs:
-    """The tokens from each state. What is worked out is kept, in caches with bounds; a full one is emptied, which costs
+    """The tokens from each state. What is computed is kept, in caches with bounds; a full one is emptied, which costs
     time, never correctness.
 
     Where not every byte is a token, tokens are left out behind which no tokens complete a string.

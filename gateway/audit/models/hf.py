@@ -24,7 +24,7 @@ Layers = list[tuple[Any, Any]]  # keys and values of each layer, [rows, heads, t
 MAX_BATCH_TOKENS = 16_384  # in one call of the network, with what is kept of their beginnings
 MAX_CACHE_BYTES = 512 * 1024**2
 INITIAL_CAPACITY = 256  # tokens
-MIN_COMMON = 16  # tokens that are worth a call of their own, before several paths go on from them
+MIN_COMMON = 16  # tokens that are worth a call of their own, before several paths continue from them
 
 _NO_TOKEN = -1
 
@@ -35,7 +35,7 @@ class PathCache:
     Those of a token depend on what stands before it only, so they are kept once for every beginning of a path, as in a
     prefix tree. They lie in one table for each layer, a row for each token, and a path is the numbers of its rows: as
     vLLM keeps them (PagedAttention, Kwon and others 2023), with pages of one token. All is forgotten when there
-    is no room left: what a search goes on from is worked out again with the next paths. `emptied`: how often that was,
+    is no room left: what a search continues from is computed again with the next paths. `emptied`: how often that was,
     after which rows that were found before hold other tokens.
     """
 
@@ -70,7 +70,7 @@ class PathCache:
         return [(keys[rows].transpose(1, 2), values[rows].transpose(1, 2)) for keys, values in self._tables]
 
     def keep(self, begun: Sequence[Sequence[int]], rests: Sequence[Sequence[int]], layers: Layers) -> None:
-        """Take what was worked out of the tokens `rests`, each path's behind its rows `begun`: the last columns of
+        """Take what was computed of the tokens `rests`, each path's behind its rows `begun`: the last columns of
         `layers`, the paths' in their order."""
         if len(self._rows) + sum(map(len, rests)) > self._capacity(layers):
             self._rows.clear()
@@ -126,7 +126,7 @@ class HuggingFace(FullVocabulary):
     """A causal model of transformers, from a folder or a name that Hugging Face knows.
 
     `device`: as PyTorch names it. Numbers are single precision on the CPU, and what the model was saved with elsewhere.
-    What the network worked out about a prefix is kept for those that go on from it; `reuse` False works it out again
+    What the network computed about a prefix is kept for those that continue from it; `reuse` False works it out again
     for each.
     Raises ModelError if transformers is not installed, or the model cannot be loaded.
     """
@@ -171,7 +171,7 @@ class HuggingFace(FullVocabulary):
         return encoding(
             lambda some: list(self._tokenizer(some, add_special_tokens=False).input_ids),
             text,
-            goes_on=self.vocabulary.strips_first_space and not at_text_start,
+            continues=self.vocabulary.strips_first_space and not at_text_start,
         )
 
     def context(self, prompt: str | Messages | None) -> Tokens:
@@ -285,10 +285,10 @@ def _beginning(tokens: list[int], tokenizer: Any) -> Tokens:
     raise ModelError("the tokenizer has no token that begins a text: give a prompt")
 
 
-def encoding(encode: Callable[[str], list[int]], text: str, goes_on: bool) -> list[int]:
-    """The tokenizer's own encoding of a text. `goes_on`: the text does not begin one, and the tokenizer is one of those
-    that put a space before every text."""
-    if goes_on:
+def encoding(encode: Callable[[str], list[int]], text: str, continues: bool) -> list[int]:
+    """The tokenizer's own encoding of a text. `continues`: the text does not begin one, and the tokenizer puts a
+    space before every text."""
+    if continues:
         before = encode("\n")
         both = encode("\n" + text)
         if both[: len(before)] == before:

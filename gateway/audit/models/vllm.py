@@ -125,7 +125,7 @@ class VllmModel:
         """Raises ModelError if `tokenizers` is not installed."""
         if self._encode is None:
             self._encode = _encoder(self._tokenizer)
-        return encoding(self._encode, text, goes_on=self.vocabulary.strips_first_space and not at_text_start)
+        return encoding(self._encode, text, continues=self.vocabulary.strips_first_space and not at_text_start)
 
     def context(self, prompt: str | Messages | None) -> Tokens:
         if prompt is None or isinstance(prompt, str):

@@ -201,7 +201,7 @@ class CompiledQuery:
 
 def compile(query: Query) -> CompiledQuery:
     """The automata of a query. Raises ConfigError for expressions that are none, for a prefix with which no string of
-    the query begins, for preprocessors that leave no string, and for what is too large. States are worked out later;
+    the query begins, for preprocessors that leave no string, and for what is too large. States are computed later;
     what is too large may only show then, as AutomatonTooLarge."""
     with _naming(query, "query"):
         language: Dfa = Regex(query.query)

@@ -13,7 +13,7 @@ STANDARD_OUTPUT = "standard output"
 
 
 def json_line(fields: Mapping[str, object]) -> str:
-    """One JSON object, without a line end. Numbers that JSON has no name for become null."""
+    """One JSON object, without a line break. Numbers that JSON has no name for become null."""
     return json.dumps(_finite(fields), ensure_ascii=False, allow_nan=False)
 
 

@@ -44,7 +44,7 @@ class Task:
     def start(
         self, model: LanguageModel, progress: Callable[[SearchProgress], None], resume: Checkpoint | None
     ) -> BestFirstSearch:
-        """Begin it, or go on with it."""
+        """Begin it, or continue with it."""
         return search(model, self.query, limit=self.limit, batch=self.batch, progress=progress, resume=resume)
 
     def more(self, result: Result) -> Mapping[str, str]:
@@ -249,7 +249,7 @@ class TaskRun:
         )
 
     def _outcome(self, ended: Ended, seconds: float, error: Exception | None) -> Outcome:
-        # A task that was about to go on stands where it stood.
+        # A task that was about to continue stands where it stood.
         states, done = dict(self._states), self._done()
         found = {number: state.found for number, state in done.items()}
         parts: list[SearchCounts] = list(done.values())

@@ -97,7 +97,7 @@ def search(
     """Search a model for the strings of a query, the most likely first, as they are found.
 
     `limit`: at most so many strings, and `batch`: paths in one call of the model, in place of the query's own.
-    `progress` is called after each call of the model. `resume`: go on from here; strings that were given before are not
+    `progress` is called after each call of the model. `resume`: continue from here; strings given before are not
     given again, and count for the limit.
     Raises ConfigError for an empty query; ModelError if the model cannot return what the sampling
     parameters need; CheckpointError for a checkpoint of another query or vocabulary; and whatever the model raises.

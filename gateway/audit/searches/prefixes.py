@@ -64,7 +64,7 @@ class _PrefixReader(LazyDfa[tuple[int, int, int]]):
 
 
 class PrefixStart(NamedTuple):
-    """`entries`: what a search goes on from. `prefixes`: how many encodings of prefixes it goes on behind, the most
+    """`entries`: what a search continues from. `prefixes`: how many encodings of prefixes it continues behind, the most
     likely ones; `cut`: there are others."""
 
     entries: list[Node | Children]

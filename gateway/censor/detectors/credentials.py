@@ -1,4 +1,4 @@
-"""Passwords and other credentials that nothing but the name before them tells from other text.
+"""Passwords and other credentials that only the name before them distinguishes from other text.
 
 The name is context: only the value is the match, so that what stays says what was there. A value counts if it looks
 like one that somebody chose or a machine drew, and not like a placeholder, a word or the name of a variable.

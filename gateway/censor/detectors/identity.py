@@ -1,4 +1,4 @@
-"""Numbers by which countries know people: identity, tax, social security and health numbers, and passports.
+"""Numbers that identify people: identity, tax, social security and health numbers, and passports.
 
 Of the numbers whose form tells them from others the form is enough; those that are just digits need their name before
 them, or check digits that a chance number hardly has. The checks are python-stdnum's.

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 
 class Kept(NamedTuple):
-    """The keys of one rule: they begin with one of `leads`, literally, and go on with `rest`, an expression."""
+    """The keys of one rule: they begin with one of `leads`, literally, and continue with `rest`, an expression."""
 
     name: str
     leads: tuple[str, ...]

@@ -29,7 +29,7 @@ _NO_DOMAINS = (
 
 
 def _top_level() -> tuple[str, str]:
-    """Two letters or more that do not begin one of `_NO_DOMAINS`, or go on otherwise; and those that begin one, as .se
+    """Two letters or more that do not begin one of `_NO_DOMAINS`, or differ later; and those that begin one, as .se
     does, and so are domains only where no letter follows."""
     beginnings = {word[:length] for word in _NO_DOMAINS for length in range(1, len(word) + 1)}
 
@@ -133,7 +133,7 @@ EMAIL = Detector(
     ),
     note=(
         "Of the signs that a local part may hold, _ . + - ' and % are followed; before another one the address begins "
-        "anew. Quoted local parts, bare host names, bracketed IP addresses and handles such as @alice@example.com "
+        "again. Quoted local parts, bare host names, bracketed IP addresses and handles such as @alice@example.com "
         "are left out."
     ),
 )

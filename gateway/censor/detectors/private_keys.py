@@ -6,7 +6,7 @@ run, and of a key of any length nothing is held but what joins two of its lines.
 
 What joins two lines is one of three, the more of it the more characters of base64 must stand behind it:
 
-* a line end, however it is written, with indentation and the marks of quotations and comments: one character;
+* a line break, however it is written, with indentation and the marks of quotations and comments: one character;
 * up to six short words between signs, as `" +` or a line number are: `_PART` characters;
 * up to twenty words: a whole line of `_LONG_PART` characters, or fewer that digits are scattered in, as in base64 and
   hardly ever in names.
@@ -43,7 +43,7 @@ _BEGIN = rf"{_BEGINS}{_BEGIN_END}"
 # One more hyphen is the mark of a line that a diff takes out.
 _END = rf"-?{_DASHES}{_SPACE}?(?i:END){_SPACE}{_WORDS}{_BEGIN_END}"
 
-# Line ends as they are, and as a program, JSON or HTML writes them, with quotes and indentation around, and with what
+# Line breaks as they are, and as a program, JSON or HTML writes them, with quotes and indentation around, and with what
 # marks a quotation, a comment or a cell of a table.
 _DECORATION = "[ \t\"'>#*/|]*"
 _LINE = (
@@ -321,7 +321,7 @@ PRIVATE_KEY = Detector(
     ),
     note=(
         "Certain with the BEGIN line, even if nothing follows; base64 after it is swallowed, whatever joins its lines, "
-        "and the END line if it comes. Without one the match ends with the last base64: behind a line end any "
+        "and the END line if it comes. Without one the match ends with the last base64: behind a line break any "
         "character of it counts, so that a word at the beginning of the next line is taken for it; behind up to six "
         f"short words between signs {_PART} characters; behind up to {_WORDS_BETWEEN} words {_LONG_PART}, or fewer "
         "with digits scattered in them. Also found are PEM files in base64, in base64 of that or in hexadecimal, the "

@@ -38,7 +38,7 @@ class ClientWatch:
         self._took_at = 0.0  # when it became less, in the loop's time
 
     def start(self) -> None:
-        """Begin anew: the client has its whole time from now on."""
+        """Begin again: the client has its whole time from now on."""
         self._untaken = sys.maxsize
         if self._timer is None and self._transport.get_write_buffer_size():
             self._timer = self._loop.call_later(POLL_INTERVAL, self._poll)

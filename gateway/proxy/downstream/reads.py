@@ -59,7 +59,7 @@ class Reader(asyncio.BufferedProtocol):
         self._held = True
         self._transport.pause_reading()
 
-    def go_on(self) -> None:
+    def continue_reading(self) -> None:
         """Parse what was read, each slice in a turn of its own; then read on."""
         if self._due or self.flow.read_paused or self._transport.is_closing():
             return
@@ -81,7 +81,7 @@ class Reader(asyncio.BufferedProtocol):
         if self.unparsed and not (self.flow.read_paused or self._transport.is_closing()):
             # What is empty would keep the whole request for as long as its answer runs.
             self.unparsed = self._protocol.parse_slice(self.unparsed) or _NOTHING
-            self.go_on()
+            self.continue_reading()
 
     # -- what the transport calls --------------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class Reader(asyncio.BufferedProtocol):
 
 
 class _Flow(FlowControl):
-    """Reading goes on with what was read and is not yet parsed."""
+    """Reading continues with what was read and is not yet parsed."""
 
     def __init__(self, reader: Reader, transport: asyncio.Transport) -> None:
         super().__init__(transport)
@@ -122,4 +122,4 @@ class _Flow(FlowControl):
     def resume_reading(self) -> None:
         if self.read_paused:
             self.read_paused = False
-            self._reader.go_on()
+            self._reader.continue_reading()

@@ -53,7 +53,7 @@ def refuse_unresumable(body: Json) -> None:
         for part in content if isinstance(content, list) else ():
             if isinstance(part, dict) and part.get("type", "text") not in _PLAIN_PARTS:
                 where = f"messages[{position}].content"
-                raise refuse(where, "a prompt with pictures or sound cannot be repeated as tokens")
+                raise refuse(where, "a prompt with images or audio cannot be repeated as tokens")
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) > 1:
         raise refuse("prompt", "only a single answer can be resumed")

@@ -181,7 +181,7 @@ class LoadBalancer:
     ) -> LoadBalancer:
         """A balancer that shares the unchanged upstreams of `previous`: their connections and their health.
 
-        `previous` goes on working; both are to be closed or retired, in any order.
+        `previous` continues working; both are to be closed or retired, in any order.
         """
         balancer = cls({}) if previous is None else cls({}, previous._clock, previous._chance, previous._sleep)
         known = {} if previous is None else {name: previous._members[name] for name in previous._owned}

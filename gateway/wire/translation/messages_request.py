@@ -28,7 +28,7 @@ from gateway.wire.translation.request import (
 )
 
 FIELDS = FieldTable.of("messages")
-_NO_THREADS = "thread_unsupported_request"  # Anthropic's code, for which its clients go on without threads
+_NO_THREADS = "thread_unsupported_request"  # Anthropic's code, for which its clients continue without threads
 _THINKING = ("thinking", "redacted_thinking")
 _THINKING_TYPES = ("enabled", "adaptive", "between_tools", "disabled")
 _NO_THINKING = {"type": "disabled"}

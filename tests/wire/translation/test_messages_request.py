@@ -66,7 +66,7 @@ OFFERS: dict[str, tuple[list[Json], list[str]]] = {
     "withdrawn and offered again": ([change("tool_removal", "get"), HI, change("tool_addition", "get")], ["get"]),
     "offered and withdrawn": ([change("tool_addition", "late"), HI, change("tool_removal", "late")], ["get"]),
     "defined": ([defined("new")], ["get", "new"]),
-    "defined anew": ([defined("late")], ["get", "late"]),
+    "defined again": ([defined("late")], ["get", "late"]),
 }
 
 # name: what follows the first question, and the effort of the answer; `high` is the request's

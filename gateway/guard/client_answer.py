@@ -1,7 +1,7 @@
-"""An answer of typed events as the client has it: the open objects, and the answer so far.
+"""An answer of typed events as the client has received it: the open objects, and the answer so far.
 
-A rule that blocks ends the answer in the middle. What is open is then closed, and the answer told as a whole, as the
-client has it.
+A rule that blocks ends the answer in the middle. What is open is then closed, and the complete answer is written as the
+client has received it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _OpenObject(NamedTuple):
     item_id: Any
 
 
-class ShownAnswer:
+class ClientAnswer:
     """`answer` is the answer so far, without the texts that come in pieces."""
 
     def __init__(self, table: EventTable, texts: EventTexts, enforces: bool) -> None:
@@ -235,7 +235,7 @@ class ShownAnswer:
         return copy.deepcopy(events)
 
     def open_text(self, field: TextField | None) -> Path | None:
-        """The place of the last text of a field that goes on."""
+        """The place of the last text of a field that continues."""
         places = [place for place, text in self._texts.places.items() if text.field is field and not text.closed]
         for place in self._open:
             value = _at(self.answer, place)
@@ -263,7 +263,7 @@ class OwnEvents:
 
     __slots__ = ("_counts", "_shown", "_table", "_texts")
 
-    def __init__(self, table: EventTable, texts: EventTexts, shown: ShownAnswer, counts: ChannelCounts) -> None:
+    def __init__(self, table: EventTable, texts: EventTexts, shown: ClientAnswer, counts: ChannelCounts) -> None:
         self._table = table
         self._texts = texts
         self._shown = shown
@@ -292,7 +292,7 @@ class OwnEvents:
         return [event for at, text in self._texts.abandon() for event in self.delta(at, text)]
 
     def message_place(self) -> Path | None:
-        """The place of a text that goes on, which a rule's message may be added to."""
+        """The place of a text that continues, which a rule's message may be added to."""
         return self._shown.open_text(self._message_field)
 
     def closing(self, message: str | None, place: Path | None) -> list[Json]:
@@ -324,7 +324,7 @@ class OwnEvents:
 class EventAssembler:
     """The answer that a stream has been: the guard keeps it anyway."""
 
-    def __init__(self, shown: ShownAnswer) -> None:
+    def __init__(self, shown: ClientAnswer) -> None:
         self._shown = shown
 
     def add(self, event: Json) -> None:

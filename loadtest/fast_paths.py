@@ -1,9 +1,9 @@
-"""What each fast way of the guard saves: CPU time of a chunk with it, and with it switched off.
+"""What each fast path of the guard saves: CPU time of a chunk with it, and with it switched off.
 
-    python -m loadtest.fast_ways
+    python -m loadtest.fast_paths
 
-docs/hot-path.md says what the ways are and when they are taken; the read callback, which needs sockets, is measured
-there by the bench.
+docs/hot-path.md says what the fast paths are and when they are taken; the read callback, which needs sockets, is
+measured there by the benchmark.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from loadtest.script import FORBIDDEN, VARIANTS, listed_words, tokens
 
 ROUNDS = 7
 _PROSE = Scenario(
-    name="fast ways", streams=1, rate=50, tokens=400, text="prose", planted=0, redactions=0, baselines=(), words=()
+    name="fast paths", streams=1, rate=50, tokens=400, text="prose", planted=0, redactions=0, baselines=(), words=()
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A method that answers None where the slow way has to be taken, and what to measure it with. `stamped`: `created`
-    rises from chunk to chunk. `anew`: the rules are compiled for each run, so that nothing is worked out before.
+class MeasuredPath:
+    """A method that answers None where the slow path has to be taken, and what to measure it with. `stamped`: `created`
+    rises from chunk to chunk. `fresh`: the rules are compiled for each run, so that nothing is computed before.
     `upstream` and `client` are the dialects of the answer."""
 
     name: str
@@ -55,12 +55,12 @@ class Way:
     policy: Callable[[], CompiledPolicy]
     texts: Sequence[Sequence[str]]
     stamped: bool = False
-    anew: bool = False
+    fresh: bool = False
     upstream: Dialect = CHAT
     client: Dialect = CHAT
 
 
-def ways(size: int = _PROSE.tokens) -> list[Way]:
+def measured_paths(size: int = _PROSE.tokens) -> list[MeasuredPath]:
     """Prose of `size` tokens, under a thousand words, under detectors; and beginnings of words that come only once."""
     prose = [tokens(_PROSE, variant)[:size] for variant in range(VARIANTS)]
     listed = (FORBIDDEN, *listed_words(_PROSE, 10_000))
@@ -71,22 +71,22 @@ def ways(size: int = _PROSE.tokens) -> list[Way]:
     once = [[cold[at : at + 4] for at in range(0, len(cold), 4)][: 100 * size]]
     native, translated = ("an event that adds to a text: ", "a chunk becomes an event: ")
     return [
-        Way("one event a read", sse.Decoder, "single", lambda: words, prose),
-        Way("chunks like the one before", FastPath, "repeat", lambda: words, prose),
-        Way("equal but for content and figures", FastPath, "bytes_path", lambda: words, prose, stamped=True),
-        Way("all words over a chunk", Scanner, "scan_quickly", lambda: words, prose),
-        Way("all patterns over a chunk", PatternCursor, "try_quickly", lambda: detectors, prose),
-        Way("words that come once", LiteralMachine, "walk", lambda: compiled(listed), once, anew=True),
+        MeasuredPath("one event a read", sse.Decoder, "single", lambda: words, prose),
+        MeasuredPath("chunks like the one before", FastPath, "repeat", lambda: words, prose),
+        MeasuredPath("equal but for content and figures", FastPath, "bytes_path", lambda: words, prose, stamped=True),
+        MeasuredPath("all words over a chunk", Scanner, "scan_quickly", lambda: words, prose),
+        MeasuredPath("all patterns over a chunk", PatternCursor, "try_quickly", lambda: detectors, prose),
+        MeasuredPath("words that come once", LiteralMachine, "walk", lambda: compiled(listed), once, fresh=True),
         *(
-            Way(native + name, EventFastPath, "repeat", lambda: words, prose, upstream=dialect, client=dialect)
+            MeasuredPath(native + name, EventFastPath, "repeat", lambda: words, prose, upstream=dialect, client=dialect)
             for name, dialect in (("responses", RESPONSES), ("messages", MESSAGES))
         ),
-        Way(translated + "responses", ResponsesEncoder, "content", lambda: words, prose, client=RESPONSES),
-        Way(translated + "messages", MessagesEncoder, "content", lambda: words, prose, client=MESSAGES),
+        MeasuredPath(translated + "responses", ResponsesEncoder, "content", lambda: words, prose, client=RESPONSES),
+        MeasuredPath(translated + "messages", MessagesEncoder, "content", lambda: words, prose, client=MESSAGES),
     ]
 
 
-def run(way: Way) -> tuple[float, list[bytes]]:
+def run(way: MeasuredPath) -> tuple[float, list[bytes]]:
     """Microseconds of CPU a chunk, from the upstream's bytes to the client's, and these."""
     policy, limits = way.policy(), Limits()
     script = next(each.script for each in DIALECTS.values() if each.path.endswith(way.upstream.path))
@@ -115,14 +115,14 @@ def run(way: Way) -> tuple[float, list[bytes]]:
 
 
 def main() -> int:
-    """Print a table: microseconds a chunk with the way and without it, alternating, and the share it saves."""
-    print(f"{'way':40} {'with':>8} {'without':>8} {'saves':>6}")
-    for way in ways():
+    """Print a table: microseconds a chunk with the fast path and without it, alternating, and the share it saves."""
+    print(f"{'fast path':40} {'with':>8} {'without':>8} {'saves':>6}")
+    for way in measured_paths():
         off = patch.object(way.owner, way.method, lambda *_: None)
         with_it: list[float] = []
         without: list[float] = []
         for _ in range(ROUNDS):
-            if not way.anew:
+            if not way.fresh:
                 run(way)
             with_it.append(run(way)[0])
             with off:

@@ -1,4 +1,4 @@
-"""What is measured with a fast way switched off writes the same answer as with it."""
+"""What is measured with a fast path switched off writes the same answer as with it."""
 
 import json
 from typing import Any
@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from loadtest.fast_ways import Way, run, ways
+from loadtest.fast_paths import MeasuredPath, measured_paths, run
 
 
 def told(written: list[bytes]) -> list[Any]:
@@ -17,8 +17,8 @@ def told(written: list[bytes]) -> list[Any]:
 
 
 # Ten thousand words take seconds to compile; tests/automata looks at that way.
-@pytest.mark.parametrize("way", [way for way in ways(8) if not way.anew], ids=lambda way: way.name)
-def test_each_way_is_taken_and_changes_nothing(way: Way) -> None:
+@pytest.mark.parametrize("way", [way for way in measured_paths(8) if not way.fresh], ids=lambda way: way.name)
+def test_each_way_is_taken_and_changes_nothing(way: MeasuredPath) -> None:
     fast, taken = getattr(way.owner, way.method), []
 
     def noted(*given: object) -> object:
