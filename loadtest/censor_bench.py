@@ -65,7 +65,7 @@ class Case:
 
     `kind`: `prose`; `careful` and `paranoid`, prose with this strength; `once`, text of which the first pass counts;
     `live`, hostile text that keeps long beginnings of words live; `cold`, hostile text that goes through more of a
-    large list than the automaton keeps worked out. Both are held against the same limit.
+    large list than the automaton keeps computed. Both are held against the same limit.
     """
 
     name: str

@@ -1,10 +1,10 @@
 """Words in codes, read without a determinised state for each character.
 
-In prose each letter is a digit of Base64, of Base32 and of codes in codes, so that twenty ways are open at any time,
-and which ones depends on the last four or five characters: text that is new leads to new states all the time, and what
-is worked out for one of them seldom serves again. So the ways are followed together that are at the same place in the
-same code, through tables that are soon complete: what a character comes to there (`_CodePlace`), and which words go on
-with a letter (`_Spot`). Only where a text ends is there a determinised state, which remembers where texts lead from it.
+In prose each letter is a digit of Base64, of Base32 and of codes in codes, so that some twenty paths are open at any
+time, and which ones depends on the last four or five characters: new text leads to new states all the time, and what is
+computed for one of them is seldom used again. So the paths that are at the same place in the same code are followed
+together, through tables that are soon complete: what a character comes to there (`_CodePlace`), and which words
+continue with a letter (`_Spot`). Only where a text ends is there a determinised state, which remembers where texts lead from it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Open(NamedTuple):
 
 
 class _State(PatternState):
-    """A state whose positions are worked out where they are asked for, which is seldom."""
+    """A state whose positions are computed where they are asked for, which is seldom."""
 
     __slots__ = ()
 

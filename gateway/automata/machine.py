@@ -295,7 +295,7 @@ class StateMachine(ABC):
             if ALL_RIGHTS in rights.values():
                 return UNDECIDED  # certain: one state, or several together, accept any next character
             for target in remarkable:
-                if not target.goes_on >> kind & 1:
+                if not target.may_match >> kind & 1:
                     del earliest[target]
         starts = dict.fromkeys(earliest.values())
         if _BEFORE in starts:

@@ -10,7 +10,7 @@ from html.entities import html5
 from gateway.automata.encodings import HEX_DIGIT, MAX_TAG, AnyLetter, Reading, TextEncoding, character
 
 _KINDS = {"<": "T", "[": "N", "]": "A", "\\": "L"}
-# How each goes on, with which characters it does not, how it ends, and how many characters it has at most.
+# How each continues, with which characters it does not, how it ends, and how many characters it has at most.
 _FORMS = {
     "T": ("/!?", "<", ">", MAX_TAG),
     **dict.fromkeys("CDE", ("-", "", "", MAX_TAG)),  # a comment, and one behind a hyphen, and behind two
@@ -36,12 +36,12 @@ class Between(AnyLetter):
         if state + char == "T0!":
             yield Reading(None, "C0")  # if it is a comment, signs of a tag do not end it
         if length == 0 and kind != "G":
-            goes_on = char in first or (kind in "TLN" and char.isalpha())
+            continues = char in first or (kind in "TLN" and char.isalpha())
         elif kind in "CDE":
             if kind == "E" and char == ">":
                 yield Reading("", "")
                 return
-            kind, goes_on = ("C" if char != "-" else "D" if kind == "C" else "E"), True
+            kind, continues = ("C" if char != "-" else "D" if kind == "C" else "E"), True
         elif char in end:
             yield Reading("", "")
             if kind == "L" and char == "{":  # what is shown, or an argument that is not

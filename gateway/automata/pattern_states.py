@@ -53,7 +53,7 @@ class Position:
     __slots__ = (
         "arrives",
         "continues",
-        "goes_on",
+        "may_match",
         "onward",
         "owner",
         "passes",

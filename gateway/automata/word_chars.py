@@ -107,9 +107,9 @@ class WordChars:
         return readings
 
     def readings(self, encoding: int, state: str | None, code: str) -> Iterator[Reading]:
-        """The same, worked out."""
+        """The same, computed."""
         reads = self.encodings[encoding - 1]
-        found = (reads.start(code) if state is None else reads.go_on(state, code)) if code else ()
+        found = (reads.start(code) if state is None else reads.step(state, code)) if code else ()
         for letters, rest in found:
             if letters:
                 seen = "".join(map(self._letters, letters))

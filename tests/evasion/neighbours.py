@@ -99,7 +99,7 @@ def _morse(value: str, chance: Random) -> str | None:
 
 
 def _half_quoted(value: str, chance: Random) -> str | None:
-    """As e-mail has it: what is not ASCII, and other characters, as bytes; and a line end that is none."""
+    """As e-mail has it: what is not ASCII, and other characters, as bytes; and a line break that is none."""
     hidden = [
         char if char.isascii() and chance.random() < 0.4 else "".join(f"={byte:02X}" for byte in char.encode())
         for char in value

@@ -20,8 +20,8 @@ from gateway.censor.detectors.secrets import KEY_BEFORE
 
 
 class Issuer(NamedTuple):
-    """The issuer of keys that begin with `lead` and go on with `rest`, regular expressions, and the page that documents
-    them. `random`: what is in the form and does not look random is a name or a placeholder.
+    """The issuer of keys that begin with `lead` and continue with `rest`, regular expressions, and the page that
+    documents them. `random`: what is in the form and does not look random is a name or a placeholder.
     """
 
     name: str
