@@ -1,10 +1,11 @@
 """Words in codes, read without a determinised state for each character.
 
 In prose each letter is a digit of Base64, of Base32 and of codes in codes, so that some twenty paths are open at any
-time, and which ones depends on the last four or five characters: new text leads to new states all the time, and what is
-computed for one of them is seldom used again. So the paths that are at the same place in the same code are followed
-together, through tables that are soon complete: what a character comes to there (`_CodePlace`), and which words
-continue with a letter (`_Spot`). Only where a text ends is there a determinised state, which remembers where texts lead from it.
+time, and which ones depends on the last four or five characters: new text leads to new states all the time, and what
+is computed for one of them is seldom used again. So the paths that are at the same place in the same code are
+followed together, through tables that are soon complete: what a character comes to there (`_CodePlace`), and which
+words continue with a letter (`_Spot`). Only where a text ends is there a determinised state, which remembers where
+texts lead from it.
 """
 
 from __future__ import annotations
