@@ -100,6 +100,7 @@ class Relay(Response):
         finally:
             self._deadline.stop()
             watch.stop()
+            self._hot_path = None  # no cycle of references is left
             self._close()
             while self._ends_itself and task.uncancel():
                 pass

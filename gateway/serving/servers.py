@@ -26,6 +26,8 @@ from gateway.serving.reload import ConfigSource, start_reloading
 FIRST_REQUEST_TIMEOUT = 1.0  # seconds at the end for a connection on which no request has begun
 CONNECT_TIMEOUT = 5.0  # seconds at the end for connections that are being taken over
 POLL_INTERVAL = 0.01  # seconds
+# Objects that are made and not freed between two looks for garbage: Python's 700 are those of a few streams that run.
+COLLECT_AFTER = 5000
 
 
 class NotStarted(Exception):
@@ -69,6 +71,7 @@ class Servers:
         # What was loaded so far lives as long as the process; the collector need not go through it again and again.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
         StateMachine.on_growth = gc.freeze
         for server in filter(None, (self._public, self._admin)):
             task = asyncio.create_task(server.serve([]))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -17,10 +19,25 @@ from gateway.guard.answer import StreamAnswer
 from gateway.guard.bytes_path import BytesPath, is_native
 from gateway.policy.model import Rule
 from gateway.proxy import hotpath
+from gateway.proxy.downstream.cycle import RequestCycle
 from gateway.proxy.hotpath import BodyWriter, HotPath, hot_path_problem
+from gateway.proxy.relay import Relay
 from tests.support.gateway import TIMEOUT, before
 from tests.support.served import configuration, serving, write
-from tests.support.upstream import DONE, END, Call, Play, chunk, delta, event, sending, stream, stream_head
+from tests.support.upstream import (
+    DONE,
+    END,
+    Call,
+    Play,
+    chunk,
+    completion,
+    delta,
+    event,
+    plain,
+    sending,
+    stream,
+    stream_head,
+)
 
 WORDS = [f"word{number} " for number in range(40)]
 
@@ -229,3 +246,32 @@ async def test_a_defect_around_the_guard_fails_closed(monkeypatch: pytest.Monkey
 async def test_an_answer_in_one_read_needs_no_hot_path() -> None:
     async with before(sending(stream("Hello ", "12MONKEYS"))) as (gateway, _):
         assert (await gateway.stream()).content() == "Hello [CENSORED]"
+
+
+@pytest.mark.parametrize("kind", ["plain", "stream", "refused"])
+async def test_a_request_leaves_nothing_to_the_garbage_collector(kind: str) -> None:
+    """What it was made of goes with it, as no cycle of references is left: else each request would pay for collections,
+    and its texts would stay until one."""
+
+    def kept() -> list[str]:
+        return [type(each).__name__ for each in gc.get_objects() if isinstance(each, RequestCycle | Relay | HotPath)]
+
+    play = one_by_one(["one ", "two "]) if kind == "stream" else sending(plain(completion("fine")))
+    async with before(play) as (gateway, _):
+        gc.collect()
+        gc.disable()
+        try:
+            was = Counter(kept())
+            for _ in range(8):
+                if kind == "refused":
+                    await gateway.post({"model": "m"})
+                elif kind == "stream":
+                    assert (await gateway.stream()).content() == "one two "
+                else:
+                    await gateway.ask()
+            await asyncio.sleep(0.05)
+            left = Counter(kept()) - was
+        finally:
+            gc.enable()
+    assert left["RequestCycle"] <= 1  # a connection knows its last one
+    assert left["Relay"] == left["HotPath"] == 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
+from gateway.proxy.asgi import SERVER_SEND
 from gateway.proxy.context import failure_response, record_of
 from gateway.proxy.errors import internal_error
 
@@ -77,6 +78,7 @@ class RequestCycle(RequestResponseCycle):
                     await self.send_500_response()
         finally:
             self.on_response = _nothing  # no cycle of references is left
+            self.scope.pop(SERVER_SEND, None)  # type: ignore[misc]
         if not self.response_complete:
             self.protocol.watch_client()  # the connection is closed when the client has taken what was written
 
