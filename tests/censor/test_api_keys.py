@@ -88,10 +88,10 @@ BEHIND_KEYS = (
 )
 
 
-def test_each_issuer_of_our_own_has_an_example_and_a_page() -> None:
+def test_each_issuer_of_our_own_has_an_example() -> None:
     keys = (*DETECTORS["api_key"].examples, *MORE_KEYS, *(key for _, _, key in BEHIND_KEYS))
     for issuer in OWN:
-        assert issuer.page.startswith("https://")
+        assert issuer.page == "" or issuer.page.startswith("https://")
         assert any(re.fullmatch(issuer.form, key) for key in keys), issuer
 
 

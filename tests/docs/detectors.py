@@ -45,15 +45,17 @@ def _flowing(text: str) -> str:
     return textwrap.fill(whole, 120, break_long_words=False, break_on_hyphens=False).replace("\0", " ")
 
 
-def own_issuers() -> str:
-    """A row for each issuer whose pages were read."""
+def issuers(*, read: bool) -> str:
+    """A row for each issuer: the forms whose pages were read, with these, or those from public examples."""
+    of_kind = [issuer for issuer in OWN if bool(issuer.page) == read]
     rows = []
-    for name in sorted({issuer.name for issuer in OWN}, key=str.lower):
-        issuers = [issuer for issuer in OWN if issuer.name == name]
-        forms = " or ".join(f"`{issuer.form}`" for issuer in issuers).replace("|", "\\|")
-        pages = ", ".join(dict.fromkeys(f"<{issuer.page}>" for issuer in issuers))
-        rows.append(f"| {name} | {forms} | {pages} |")
-    return "\n".join(["| Issuer | Forms, as regular expressions | Source |", "|---|---|---|", *rows])
+    for name in sorted({issuer.name for issuer in of_kind}, key=str.lower):
+        named = [issuer for issuer in of_kind if issuer.name == name]
+        forms = " or ".join(f"`{issuer.form}`" for issuer in named).replace(r"\|", "[|]").replace("|", r"\|")
+        pages = ", ".join(dict.fromkeys(f"<{issuer.page}>" for issuer in named))
+        rows.append(f"| {name} | {forms} |" + f" {pages} |" * read)
+    head = "| Issuer | Forms, as regular expressions |" + " Source |" * read
+    return "\n".join([head, "|---|---|" + "---|" * read, *rows])
 
 
 def names(formats: Iterable[Kept]) -> str:
@@ -64,7 +66,8 @@ def blocks() -> dict[str, str]:
     return {
         "the detectors": the_list(),
         **{f"detector {name}": of(detector) for name, detector in DETECTORS.items()},
-        "issuers": own_issuers(),
+        "issuers": issuers(read=True),
+        "issuers of examples": issuers(read=False),
         "kept rules": names(kept for kept in KEPT if kept not in OF_EXAMPLES),
         "formats of examples": names(kept for kept in KEPT if kept in OF_EXAMPLES),
     }

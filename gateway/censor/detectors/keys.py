@@ -1,8 +1,8 @@
 """API keys of well-known issuers: their beginnings and lengths were chosen to make them findable.
 
-The issuers below are read from their own pages; more come from a rule set that others keep, and from examples
-(`issuers.py`). A checksum, as GitHub's and npm's keys have one, is not asked for: a key that a model has got wrong in
-one character says most of what the right one does.
+The forms below come from the issuers' own pages or from public examples; more come from a third-party rule set and
+further examples (`issuers.py`). A checksum, as in the keys of GitHub and npm, is not verified: a key with one wrong
+character reveals most of the real one.
 
 The machine follows everything that begins like a key up to its end; there the whole is compared, which costs the
 machine a few states for each issuer and not one for each character.
@@ -20,14 +20,15 @@ from gateway.censor.detectors.secrets import KEY_BEFORE
 
 
 class Issuer(NamedTuple):
-    """The issuer of keys that begin with `lead` and continue with `rest`, regular expressions, and the page that
-    documents them. `random`: what is in the form and does not look random is a name or a placeholder.
+    """The issuer of keys that begin with `lead` and continue with `rest`, regular expressions. `page` documents them;
+    without one the form is taken from public examples. `random`: what has the form and does not look random is a name
+    or a placeholder.
     """
 
     name: str
     lead: str
     rest: str
-    page: str
+    page: str = ""
     random: bool = False
 
     @property
@@ -59,17 +60,6 @@ _ZAPIER = "https://help.zapier.com/hc/en-us/articles/8496288690317-Trigger-Zaps-
 _ENTRA = "https://learn.microsoft.com/en-us/entra/identity-platform/how-to-add-credentials"
 _TERRAFORM = "https://developer.hashicorp.com/terraform/cloud-docs/users-teams-organizations/api-tokens"
 _VAULT = "https://developer.hashicorp.com/vault/docs/concepts/tokens"
-_META = "https://developers.facebook.com/docs/facebook-login/guides/access-tokens"
-_NEW_RELIC = "https://docs.newrelic.com/docs/apis/intro-apis/new-relic-api-keys/"
-_MAILGUN = "https://documentation.mailgun.com/docs/mailgun/api-reference/mg-auth"
-_ASANA = "https://developers.asana.com/docs/personal-access-token"
-_ASTRA = "https://docs.datastax.com/en/astra-db-serverless/administration/manage-application-tokens.html"
-_BRAINTREE = "https://developer.paypal.com/braintree/docs/guides/authorization/tokenization-key"
-_BITWARDEN = "https://bitwarden.com/help/access-tokens/"
-_SALESFORCE = "https://help.salesforce.com/s/articleView?id=sf.remoteaccess_access_tokens.htm"
-_BEDROCK = "https://docs.aws.amazon.com/bedrock/latest/userguide/api-keys.html"
-_GOOGLE_CHAT = "https://developers.google.com/workspace/chat/quickstart/webhooks"
-_LOGIC_APPS = "https://learn.microsoft.com/en-us/azure/logic-apps/logic-apps-securing-a-logic-app"
 _UUID = f"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}"
 
 # Made of letters, digits and _ only: a hyphen ends them.
@@ -92,12 +82,12 @@ WORDS = (
         "Meta",
         "EAA[A-Z]",
         f"{_WORD}{{90,}}",
-        _META,
+        "https://developers.facebook.com/docs/facebook-login/guides/access-tokens",
     ),
     Issuer(
         "Mailchimp", f"{_HEX}{{32}}-us", "[0-9]{1,2}", "https://mailchimp.com/developer/marketing/guides/quick-start/"
     ),
-    Issuer("New Relic", f"{_HEX}{{36}}", "NRAL", _NEW_RELIC),
+    Issuer("New Relic", f"{_HEX}{{36}}", "NRAL"),
     Issuer("RubyGems", "rubygems_", f"{_HEX}{{48}}", "https://guides.rubygems.org/api-key-scopes/"),
 )
 _GITLAB_KINDS = "gl(?:pat|dt|rt|cbt|ptt|ft|agent|oas|soat|imt|ffct)-"
@@ -153,8 +143,8 @@ TOKENS = (
         _TEAMS,
     ),
     Issuer("GC Notify", "gcntfy-", f"{_TOKEN}{{73,}}", "https://documentation.notification.canada.ca/en/keys.html"),
-    Issuer("Mailgun", f"{_HEX}{{32}}-{_HEX}{{8}}-", f"{_HEX}{{8}}", _MAILGUN),
-    Issuer("Meta", r"[0-9]{13,17}\|", f"{_TOKEN}{{27}}", _META, random=True),
+    Issuer("Mailgun", f"{_HEX}{{32}}-{_HEX}{{8}}-", f"{_HEX}{{8}}"),
+    Issuer("Meta", r"[0-9]{13,17}\|", f"{_TOKEN}{{27}}", random=True),
     Issuer("age", "AGE-SECRET-KEY-1", "[AC-HJ-NP-Z02-9]{58}", "https://age-encryption.org/v1"),
 )
 
@@ -162,30 +152,27 @@ TOKENS = (
 # Made of what base64 and addresses have.
 OTHERS = (
     Issuer("Slack", r"hooks\.slack\.com/(?:services|workflows|triggers)/", r"[A-Za-z0-9+/]{43,56}", _SLACK_WEBHOOKS),
-    Issuer("Asana", r"[12]/[0-9]{13,20}(?:/[0-9]{13,20})?:", f"{_HEX}{{32}}", _ASANA),
-    Issuer("DataStax", f"AstraCS:{_WORD}{{24}}:", f"{_HEX}{{64}}", _ASTRA),
-    Issuer("Braintree", r"access_token\$(?:production|sandbox)\$[0-9a-z]{16}\$", f"{_HEX}{{32}}", _BRAINTREE),
-    Issuer("Bitwarden", rf"0\.{_UUID}\.{_WORD}{{30}}:", "[A-Za-z0-9+/]{22}==", _BITWARDEN),
-    Issuer("Salesforce", rf"00D{_WORD}{{12,15}}!", r"[A-Za-z0-9_.]{80,120}", _SALESFORCE),
-    Issuer("Microsoft Entra ID", rf"[01]\.A{_TOKEN}{{20,100}}\.Ag", f"{_TOKEN}{{80,}}", _ENTRA),
-    Issuer("Make", r"hook\.(?:[a-z]{2}[0-9]\.)?make\.com/", "[a-z0-9]{32}", "https://help.make.com/webhooks"),
+    Issuer("Asana", r"[12]/[0-9]{13,20}(?:/[0-9]{13,20})?:", f"{_HEX}{{32}}"),
+    Issuer("DataStax", f"AstraCS:{_WORD}{{24}}:", f"{_HEX}{{64}}"),
+    Issuer("Braintree", r"access_token\$(?:production|sandbox)\$[0-9a-z]{16}\$", f"{_HEX}{{32}}"),
+    Issuer("Bitwarden", rf"0\.{_UUID}\.{_WORD}{{30}}:", "[A-Za-z0-9+/]{22}=="),
+    Issuer("Salesforce", rf"00D{_WORD}{{12,15}}!", r"[A-Za-z0-9_.]{80,120}"),
+    Issuer("Microsoft Entra ID", rf"[01]\.A{_TOKEN}{{20,100}}\.Ag", f"{_TOKEN}{{80,}}"),
+    Issuer("Make", r"hook\.(?:[a-z]{2}[0-9]\.)?make\.com/", "[a-z0-9]{32}"),
     Issuer(
         "IFTTT",
         r"maker\.ifttt\.com/(?:use|trigger/[^/\s]{1,64}(?:/json)?/with/key)/",
         f"{_TOKEN}{{20,45}}",
-        "https://ifttt.com/maker_webhooks",
     ),
     Issuer(
         "Google Chat",
         rf"chat\.googleapis\.com/v1/spaces/{_TOKEN}+/messages\?key={_TOKEN}{{39}}&token=",
         f"{_TOKEN}{{30,60}}",
-        _GOOGLE_CHAT,
     ),
     Issuer(
         "Azure Logic Apps",
         r"logic\.azure\.com(?::443)?/workflows/[0-9a-f]{32}/triggers/[^\s\"']{1,200}[?&]sig=",
         f"{_TOKEN}{{40,60}}",
-        _LOGIC_APPS,
     ),
     Issuer("Zapier", r"hooks\.zapier\.com/hooks/catch/[0-9]+/", "[A-Za-z0-9]{5,}", _ZAPIER),
 )
@@ -196,20 +183,15 @@ _PIECE = 2
 _LONG_OTHER = r"[A-Za-z0-9_+/=%\-]"
 LONG = (
     Issuer("Google", r"ya29\.(?:c\.)?", f"{_LONG_OTHER}{{{_LONG},}}", _GOOGLE_TOKENS),
-    Issuer("AWS", "bedrock-api-key-", f"{_LONG_OTHER}{{{_LONG},}}", _BEDROCK),
+    Issuer("AWS", "bedrock-api-key-", f"{_LONG_OTHER}{{{_LONG},}}"),
     Issuer("Fly.io", "fm[12][ar]?_", f"{_LONG_OTHER}{{{_LONG},}}", "https://fly.io/docs/security/tokens/"),
     Issuer("Slack", "xoxd-", f"{_LONG_OTHER}{{{_LONG},}}", _SLACK),
     Issuer("Dropbox", r"sl\.(?:u\.)?", f"{_LONG_OTHER}{{{_LONG},}}", "https://developers.dropbox.com/oauth-guide"),
 )
-# Behind characters that any word may begin with, and that stay.
+# After characters that any word may begin with, and that are kept.
 BEHIND = (
     (f"{_OTHER}{{3}}[0-9]", Issuer("Microsoft Entra ID", "Q~", r"[A-Za-z0-9_~.\-]{31,34}", _ENTRA)),
-    (
-        r"https?://[A-Za-z0-9.\-:]{4,80}",
-        Issuer(
-            "Mattermost", "/hooks/", "[a-z0-9]{26}", "https://developers.mattermost.com/integrate/webhooks/incoming/"
-        ),
-    ),
+    (r"https?://[A-Za-z0-9.\-:]{4,80}", Issuer("Mattermost", "/hooks/", "[a-z0-9]{26}")),
     (f"{_WORD}{{14}}", Issuer("HCP Terraform", r"\.atlasv1\.", r"[A-Za-z0-9_=\-]{60,}", _TERRAFORM)),
 )
 OWN = (*WORDS, *TOKENS, *OTHERS, *LONG, *(issuer for _, issuer in BEHIND))
@@ -286,9 +268,9 @@ API_KEY = Detector(
         "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGh",
         "dop_v1_" + "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
     ),
-    source=f"The issuers' own pages, which docs/detectors.md lists, such as {_GITHUB}",
+    source=f"Pages of the issuers, such as {_GITHUB}, and where docs/detectors.md says so, public examples",
     note=(
-        "Where a key has a checksum, as GitHub's and npm's, it need not be right. Keys without a fixed beginning, such "
-        "as an AWS secret access key, are left out: nothing tells them from other random text."
+        "A checksum, as in the keys of GitHub and npm, is not verified. Keys without a fixed prefix, such as an AWS "
+        "secret access key, are not found: nothing distinguishes them from other random text."
     ),
 )

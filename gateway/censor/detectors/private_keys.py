@@ -320,14 +320,14 @@ PRIVATE_KEY = Detector(
         "wg(8) (WireGuard), PuTTY's appendix C (PPK), signify(1), https://age-encryption.org/v1, https://www.rfc-editor.org/rfc/rfc7468"
     ),
     note=(
-        "Certain with the BEGIN line, even if nothing follows; base64 after it is swallowed, whatever joins its lines, "
-        "and the END line if it comes. Without one the match ends with the last base64: behind a line break any "
-        "character of it counts, so that a word at the beginning of the next line is taken for it; behind up to six "
-        f"short words between signs {_PART} characters; behind up to {_WORDS_BETWEEN} words {_LONG_PART}, or fewer "
-        "with digits scattered in them. Also found are PEM files in base64, in base64 of that or in hexadecimal, the "
-        "private members of JSON Web Keys and of XML's RSAKeyValue, WireGuard's keys, the private part of PuTTY's "
-        "files, secret keys of age, signify and minisign, and static keys of OpenVPN. A key in pieces is found "
-        f"whatever signs divide them: pieces of one size up to {max(_EQUAL)} characters by that, other ones if the "
-        "same kind of sign stands between them, by the digits among their letters."
+        "Certain with the BEGIN line, even if nothing follows; base64 after it is removed, whatever joins its lines, "
+        "and so is the END line. Without an END line the match ends with the last base64. After a line break one "
+        "character is enough, so a word at the beginning of the next line is taken for base64; after up to six short "
+        f"words between punctuation it takes {_PART} characters; after up to {_WORDS_BETWEEN} words {_LONG_PART}, or "
+        "fewer with digits scattered in them. Also found are PEM files in base64, in base64 of base64 or in "
+        "hexadecimal, the private members of JSON Web Keys and of XML's RSAKeyValue, WireGuard's keys, the private "
+        "part of PuTTY's files, secret keys of age, signify and minisign, and static keys of OpenVPN. A key in pieces "
+        f"is found whatever divides them: pieces of equal length up to {max(_EQUAL)} characters by that length, others "
+        "by the digits among their letters, if the same kind of sign divides them all."
     ),
 )
