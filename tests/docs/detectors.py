@@ -25,8 +25,8 @@ def the_list() -> str:
 def of(detector: Detector) -> str:
     """What stands in a detector's section."""
     shown = 1 if detector.name in _CREDENTIALS else None
-    behind = f" behind `{detector.introduction}`" * bool(detector.introduction)
-    found = f"Found{behind}: {_values(detector.examples[:shown])}."
+    after = f" after `{detector.introduction}`" * bool(detector.introduction)
+    found = f"Found{after}: {_values(detector.examples[:shown])}."
     near = f"Not found: {_values(NEAR_MISSES[detector.name][: shown if detector.name == 'api_key' else None])}."
     source = f"Source: {_PAGE.sub(lambda page: f'<{page[0]}>', detector.source)}."
     return "\n\n".join(_flowing(text) for text in (found, near, detector.note, source) if text)

@@ -179,7 +179,7 @@ MARKUP = (
     Family("comments with signs of tags", "markup", "sword<!-- > -->fish", between("<!-- a > b -->", "<!--\n-->")),
     Family("string escapes, \\o{}", "markup", "\\o{163}\\o{167}", each_as(lambda char: f"\\o{{{ord(char):o}}}")),
     Family("bytes of RTF", "markup", "\\'73\\'77", _rtf),
-    Family("quoted-printable, in part", "url", "=73w=6F=\nrd", _half_quoted),
+    Family("quoted-printable, in part", "url", "=73w=6F=⏎rd", _half_quoted),
     Family("reference links", "other marks", "[s][1][w][1]", lambda v, c: "".join(f"[{x}][1]" for x in v)),
     Family("numbers of characters in TeX", "other marks", "\\char115 \\char119", each_as(lambda x: f"\\char{ord(x)} ")),
 )  # fmt: skip

@@ -108,7 +108,7 @@ def share(family: Family, strength: Strength) -> float:
 
 def table(families: tuple[Family, ...]) -> str:
     """A row for each family, in Markdown."""
-    lines = [f"| family | seen through by | as in | {' | '.join(Strength)} |", "|---|---|---|---|---|---|"]
+    lines = [f"| family | detected by | as in | {' | '.join(Strength)} |", "|---|---|---|---|---|---|"]
     for family in families:
         shares = (f"{share(family, strength):.0%}".replace("%", " %") for strength in Strength)
         example = family.example.replace("|", "\\|")

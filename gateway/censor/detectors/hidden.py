@@ -47,7 +47,7 @@ HIDDEN_TEXT = Detector(
         "https://www.unicode.org/reports/tr51"
     ),
     note=(
-        "Fewer than eight invisible characters in a row that are no tags and not two variation selectors are left out. "
+        "Fewer than eight invisible characters in a row, neither tags nor two variation selectors, are not found. "
         "The rule's fold has no effect."
     ),
     exact=True,

@@ -181,12 +181,12 @@ NATIONAL_ID = Detector(
     source="The issuers' rules as python-stdnum cites them, https://arthurdejong.org/python-stdnum/",
     note=(
         "By their form and check digits: Argentina, Belgium, Brazil, Chile, China, Finland, France, India, Italy, "
-        "Korea, Mexico, Norway, Russia, Singapore, Spain, Sweden, Switzerland and the United Kingdom. Behind their "
+        "Korea, Mexico, Norway, Russia, Singapore, Spain, Sweden, Switzerland and the United Kingdom. After their "
         "names, as in BSN: 1112.22.333, also those that are just digits: Australia, Austria, Bulgaria, Canada, "
         "Colombia, Croatia, the Czech Republic, Denmark, Ecuador, Egypt, Estonia, Germany, Greece, Hungary, Iceland, "
         "Indonesia, Ireland, Israel, Japan, Lithuania, Malaysia, the Netherlands, New Zealand, Pakistan, Peru, Poland, "
         "Portugal, Romania, Slovenia, South Africa, Thailand, Turkey, Ukraine, Uruguay, Vietnam, and tax numbers of "
-        "Brazil, Mexico, the United Kingdom and the United States. us_ssn is a detector of its own."
+        "Brazil, Mexico, the United Kingdom and the United States. us_ssn is a separate detector."
     ),
 )
 
@@ -232,7 +232,7 @@ PASSPORT = Detector(
     examples=("123456789", "C01X00T47", "12AB34567", "K1234567", "AAA123456"),
     source="ICAO Doc 9303 parts 3 and 4 (machine-readable zone), https://www.icao.int/publications/doc-series/doc-9303",
     note=(
-        "Behind the word passport, in twelve languages, with at most 30 characters between; and the machine-readable "
-        "zone with its check digits, whatever stands before it."
+        "After the word passport in twelve languages, at most 30 characters later; and the machine-readable "
+        "zone with its check digits, whatever is before it."
     ),
 )

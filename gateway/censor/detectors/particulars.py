@@ -92,7 +92,7 @@ DATE_OF_BIRTH = Detector(
     ),
     source="ISO 8601 (numeric dates), https://www.iso.org/iso-8601-date-and-time-format.html",
     note=(
-        "Behind words such as born on, date of birth, DOB, geboren am, né le or fecha de nacimiento. A year alone is "
+        "After words such as born on, date of birth, DOB, geboren am, né le or fecha de nacimiento. A year alone is "
         "left out. Dates of birth of people in encyclopedias are found, too."
     ),
 )
@@ -174,6 +174,6 @@ COORDINATES = Detector(
     source="ISO 6709 (representation of points), RFC 5870 (geo addresses), https://www.iso.org/standard/75147.html",
     note=(
         "With degrees and letters for north and east, in ISO 6709, and as decimal numbers of three places or more "
-        "behind words such as latitude, coordinates, GPS, geo: or location. Two numbers alone are left out."
+        "after words such as latitude, coordinates, GPS, geo: or location. Two numbers alone are left out."
     ),
 )

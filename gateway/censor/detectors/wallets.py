@@ -109,7 +109,7 @@ CRYPTO_ADDRESS = Detector(
     ),
     note=(
         "Bitcoin, Bitcoin Cash, Litecoin, Dogecoin, Tron, Zcash, XRP, Cosmos, Cardano, Polkadot and Kusama with the "
-        "right checksum; Ethereum, Stellar and Monero by their form, of which the checksums are not asked for. "
+        "right checksum; Ethereum, Stellar and Monero by their form, without verifying checksums. "
         "Solana's, which have none, are left out."
     ),
 )
