@@ -109,6 +109,8 @@ LEFT = (
     "pass: true, bypass: yes2, compass: N52.5E13.4",
     "mysql -u root -p app, docker run -p 8080:80 nginx:1.25",
     "--password-stdin, --password <PASSWORD>, -passwd $PASS1",
+    "account:password:UID:GID:GECOS:directory:shell, pw_name:pw_passwd:pw_uid:pw_gid:pw_gecos",
+    "http://Benutzer:Passwort@Server:Port/, http://gebruiker:wachtwoord@server:poort/",
     "<password>changeme</password>, <password>${DB_PASSWORD1}</password>",
     "auth=('admin', password1)",
     'proxy_url="socks5h://<username>:<password>@proxy-host"',

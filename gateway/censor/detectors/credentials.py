@@ -60,12 +60,14 @@ _PLACEHOLDERS = frozenset(
     getenv hash here hidden host id input insert is key login me my name new none null of old os pass passphrase passwd
     password placeholder process pw pwd real redacted replace required salt sample secret set some strong super test the
     this to todo token true undefined use user username value with you your
+    clave haslo heslo kennwort motdepasse parola passord passwort salasana senha wachtwoord
     """.split()  # noqa: SIM905
 )
 _WORDS = re.compile("[A-Z]?[a-z]+|[A-Z]+")
-# Variables and their parts, constants, what a shell or a template puts in, paths and addresses.
+# Variables and their parts, the fields of a record, constants, what a shell or a template inserts, paths and addresses.
 _NAME = re.compile(
-    r"[A-Za-z_]+\d?(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)*|[A-Z][A-Z0-9_]*|[%$@#:]\(?[A-Za-z_]\w*\)?[%sd]?|[/~.].*|\w+://.*"
+    r"[A-Za-z_]+\d?(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)*|[A-Za-z_]+(?::[A-Za-z_]+){2,}|[A-Z][A-Z0-9_]*"
+    r"|[%$@#:]\(?[A-Za-z_]\w*\)?[%sd]?|[/~.].*|\w+://.*"
 )
 # Terms such as SHA256, Base64-encoded and 8-16.
 _TERM = re.compile(r"[A-Z]+[0-9]+|(?:[A-Za-z]+[0-9]*|[0-9]+)(?:-(?:[A-Za-z]+[0-9]*|[0-9]+))+")
