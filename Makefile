@@ -8,8 +8,11 @@ PORT ?= 8080
 PLAIN := not clients and not services and not vllm and not audit and not ray and not faults
 # What has a mark of its own throughout is not even imported.
 OTHERS := tests/audit tests/clients tests/vllm
-# All characters of Unicode, hundreds of layouts of a key: `make test` has them, `make test-fast` has not.
-SLOW := tests/automata/test_charset.py tests/censor/test_private_keys.py
+# All characters of Unicode, hundreds of layouts of a key, every cut of whole streams: `make test` runs these, too.
+SLOW := tests/automata/test_charset.py tests/censor/test_private_keys.py tests/censor/test_detectors.py \
+	tests/censor/test_spellings.py tests/censor/test_patterns.py tests/guard/test_bytes_path.py \
+	tests/censor/test_window.py tests/guard/test_responses.py tests/guard/test_events_hostile.py \
+	tests/guard/test_hostile.py tests/guard/test_amplification.py tests/wire/test_jsontext.py
 PURE := tests/automata tests/censor tests/guard tests/policy tests/wire tests/observe
 # Hundreds of processes are started: what they import is compiled once, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
