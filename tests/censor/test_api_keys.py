@@ -11,7 +11,7 @@ import pytest
 from gateway.automata.regex import Alternation, Chars, Concat, Node, Repeat, parse
 from gateway.censor.detectors import DETECTORS
 from gateway.censor.detectors.issuers import KEPT, Kept, branches, is_random
-from gateway.censor.detectors.keys import OWN
+from gateway.censor.detectors.keys import OWN, checksum
 from loadtest import secret_rules
 from tests.support.found import censored, found
 
@@ -95,7 +95,26 @@ def test_each_issuer_of_our_own_has_an_example() -> None:
         assert any(re.fullmatch(issuer.form, key) for key in keys), issuer
 
 
-def test_a_key_needs_no_checksum_but_looks_random() -> None:
+def test_checksums() -> None:
+    assert checksum("zQWBuTSOoRi4A9spHcVY5ncnsDkxkJ") == "0mLq17"
+    assert checksum("") == "000000"
+
+
+@pytest.mark.parametrize("lead", ["ghp_", "ghs_", "npm_"])
+def test_a_key_with_the_right_checksum_is_found_whatever_it_looks_like(lead: str) -> None:
+    for body in ("ZjUMRAYDWzcwtknvAdhvvpFbwhLHMw", "x" * 30, "mxAgpdnQKugFrmnNDNNZVCwfhgafmR"):
+        key = lead + body + checksum(body)
+        assert found("api_key", f"TOKEN={key}") == [key]
+        assert censored("api_key", list(f"It is {key}.")) == "It is [X]."
+
+
+def test_the_number_before_the_secret_of_an_application_need_not_look_random() -> None:
+    key = "404094575895439|uwPLxmvhJTyflxMYyZNBxFSASDp"
+    assert not is_random(key) and is_random(key.rpartition("|")[2])
+    assert found("api_key", f"token={key}") == [key]
+
+
+def test_a_key_without_the_right_checksum_looks_random() -> None:
     for lead in ("ghp_", "gho_", "npm_"):
         key = lead + random_text(lead, 36)
         assert found("api_key", f"TOKEN={key}") == [key]

@@ -1,8 +1,8 @@
 """API keys of well-known issuers: their beginnings and lengths were chosen to make them findable.
 
 The forms below come from the issuers' own pages or from public examples; more come from a third-party rule set and
-further examples (`issuers.py`). A checksum, as in the keys of GitHub and npm, is not verified: a key with one wrong
-character reveals most of the real one.
+further examples (`issuers.py`). A key of GitHub or npm with a wrong checksum is found if it looks random, since one
+wrong character leaves most of the real key; with the right one it is found whatever it looks like.
 
 The machine follows everything that begins like a key up to its end; there the whole is compared, which costs the
 machine a few states for each issuer and not one for each character.
@@ -11,8 +11,10 @@ machine a few states for each issuer and not one for each character.
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterable
 from typing import NamedTuple
+from zlib import crc32
 
 from gateway.censor.detectors.issuers import DIVISIONS, Kept, branches, is_kept_key, is_random
 from gateway.censor.detectors.model import Detector, Format
@@ -209,16 +211,27 @@ def _leads(issuers: Iterable[Issuer], kept: Iterable[Kept] = ()) -> str:
 
 _FORMS = re.compile(_any_of(issuer.form for issuer in OWN))
 _CHECKED = re.compile(_any_of(issuer.form for issuer in OWN if issuer.random))
+_BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
 
 
 def is_api_key(text: str) -> bool:
-    """Is the whole in one of the forms, and random if it must be? Pieces from inside a long key are accepted: their
-    context has its beginning."""
+    """Is the whole in one of the forms, and if it must be, random or with the right checksum? Pieces from inside a long
+    key are accepted: their context has its beginning."""
     if len(text) <= _PIECE:
         return True
     if _FORMS.fullmatch(text) is None:
         return is_kept_key(text)
-    return _CHECKED.fullmatch(text) is None or is_random(text)
+    # The number of an application, in front of its secret, does not look random.
+    return _CHECKED.fullmatch(text) is None or is_random(text.rpartition("|")[2]) or checksum(text[4:-6]) == text[-6:]
+
+
+def checksum(random: str) -> str:
+    """The CRC-32 of the random part of a key of GitHub or npm, in base 62 with leading zeros to six characters."""
+    rest, written = crc32(random.encode()), ""
+    while rest:
+        rest, digit = divmod(rest, 62)
+        written = _BASE62[digit] + written
+    return written.rjust(6, "0")
 
 
 def _after(token: str) -> str:
@@ -270,7 +283,7 @@ API_KEY = Detector(
     ),
     source=f"Pages of the issuers, such as {_GITHUB}, and where docs/detectors.md says so, public examples",
     note=(
-        "A checksum, as in the keys of GitHub and npm, is not verified. Keys without a fixed prefix, such as an AWS "
+        "A key of GitHub or npm has the right checksum or looks random. Keys without a fixed prefix, such as an AWS "
         "secret access key, are not found: nothing distinguishes them from other random text."
     ),
 )
