@@ -1,4 +1,4 @@
-"""Builds the part in C with the compiler of the machine, where there is one; without it the wheel is pure Python.
+"""Builds the parts in C with the compiler of the machine, where there is one; without it the wheel is pure Python.
 
 The README that an index shows has the repository in front of its links: beside the package there are no other pages.
 """
@@ -18,8 +18,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 from packaging.tags import sys_tags
 
-SOURCE = Path("gateway/guard/_bytes_path.c")
-LIBRARY = SOURCE.with_suffix(".abi3.so")  # only the stable ABI of Python 3.11 is used
+SOURCES = "gateway/*/_*.c"
+LIBRARY = ".abi3.so"  # only the stable ABI of Python 3.11 is used
 SWITCH = "PORTCULLIS_NATIVE"  # "0": without it; "1": an error where it cannot be built
 
 
@@ -36,22 +36,25 @@ class NativeBuildHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root, wanted = Path(self.root), os.environ.get(SWITCH)
-        library = root / LIBRARY
-        library.unlink(missing_ok=True)
+        sources = sorted(root.glob(SOURCES))
+        for source in sources:
+            source.with_suffix(LIBRARY).unlink(missing_ok=True)
         if wanted == "0" or sys.platform == "win32":
             return
         compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
         flags = ["-O2", "-fPIC", "-fvisibility=hidden", "-shared", f"-I{sysconfig.get_path('include')}"]
         if sys.platform == "darwin":
             flags += ["-undefined", "dynamic_lookup"]
-        try:
-            subprocess.run([*compiler, *flags, str(root / SOURCE), "-o", str(library)], check=True)  # noqa: S603 - our own source
-        except (OSError, subprocess.CalledProcessError) as error:
-            if wanted:
-                raise
-            library.unlink(missing_ok=True)
-            self.app.display_warning(f"{SOURCE} was not built, what is in Python takes its place: {error}")
-            return
-        build_data["pure_python"] = False
-        build_data["artifacts"].append(f"/{LIBRARY}")
-        build_data["tag"] = f"cp311-abi3-{next(sys_tags()).platform}"
+        for source in sources:
+            library = source.with_suffix(LIBRARY)
+            try:
+                subprocess.run([*compiler, *flags, str(source), "-o", str(library)], check=True)  # noqa: S603 - our own source
+            except (OSError, subprocess.CalledProcessError) as error:
+                if wanted:
+                    raise
+                library.unlink(missing_ok=True)
+                self.app.display_warning(f"{source} was not built, what is in Python takes its place: {error}")
+                continue
+            build_data["pure_python"] = False
+            build_data["artifacts"].append(f"/{library.relative_to(root)}")
+            build_data["tag"] = f"cp311-abi3-{next(sys_tags()).platform}"

@@ -9,11 +9,8 @@ way; tests/guard/test_bytes_path.py holds them equal. An event for which that is
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable
-from importlib import import_module
-from typing import Any, Protocol
+from typing import Protocol
 
 from gateway.censor.literal_cursor import LiteralCursor
 from gateway.censor.releaser import Releaser
@@ -21,12 +18,12 @@ from gateway.censor.scanner import Scanner
 from gateway.guard.answer_guard import AnswerGuard
 from gateway.guard.channels import ChannelCounts, ChannelText
 from gateway.guard.findings import Histogram
+from gateway.native import load_native
 from gateway.wire.chunk_template import CONTENT, ChunkTemplate, decode_string, encode
 from gateway.wire.sse import EVENT_END, ONE_LINE, escape_line_ends
 
 # Where it stands JSON may begin, which is a text of its own (`gateway.wire.fences`).
 _FENCE = "`"
-SWITCH = "PORTCULLIS_NATIVE"
 
 
 class BytesPath(Protocol):
@@ -185,15 +182,7 @@ class OpenReadPath(Protocol):
     ) -> ReadPath: ...
 
 
-def _native() -> Any:
-    """The module in C where there is one, and it is not switched off."""
-    if os.environ.get(SWITCH, "1") != "0":
-        with contextlib.suppress(ImportError):
-            return import_module("gateway.guard._bytes_path")
-    return None
-
-
-_NATIVE = _native()
+_NATIVE = load_native("gateway.guard._bytes_path")
 IMPLEMENTATION: type[PythonBytesPath] = PythonBytesPath if _NATIVE is None else _NATIVE.BytesPath
 # An editable installation may have one that was built from an older source.
 READ_PATH: OpenReadPath | None = getattr(_NATIVE, "ReadPath", None)

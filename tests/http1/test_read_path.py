@@ -34,9 +34,9 @@ from gateway.proxy.hotpath import BodyWriter, HotPath
 from gateway.wire.chunk_template import encode
 from gateway.wire.sse import KEEP_ALIVE
 from tests.support.guard_client import HEAD, answer_for, policy, rule
-from tests.support.native import native_module
+from tests.support.native import BYTES_PATH, native_module
 
-pytestmark = pytest.mark.skipif(native_module() is None, reason="there is no compiler")
+pytestmark = pytest.mark.skipif(native_module(BYTES_PATH) is None, reason="there is no compiler")
 WORDS = policy(rule(), rule("FORBIDDEN", id="b", action=Action.BLOCK, message="No."))
 RESPONSE = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
@@ -184,7 +184,7 @@ def dechunked(data: bytes) -> bytes:
 
 
 def run(reads: Sequence[bytes], native: bool, turns: int = 2, paused: Sequence[int] = ()) -> Run:
-    found, module = Run(), native_module()
+    found, module = Run(), native_module(BYTES_PATH)
 
     class Counted:
         def __init__(self, *given: Any) -> None:
@@ -349,7 +349,7 @@ def test_a_failure_within_it_fails_closed(fault: Exception) -> None:
 
 
 def test_it_refuses_what_it_cannot_use() -> None:
-    module, overhead, taken = native_module(), Histogram(HOLD_BOUNDS), list[bytes]()
+    module, overhead, taken = native_module(BYTES_PATH), Histogram(HOLD_BOUNDS), list[bytes]()
     given = (lambda: 0.0, taken.append, object(), object(), overhead, 512, 8192, 12, 16)
     path = module.ReadPath(*given)
     assert path.feed(b"1\r\na\r\n") == b"1\r\na\r\n" and path.failure is None  # no way for events

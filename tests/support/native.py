@@ -1,4 +1,4 @@
-"""The part in C, built from its source as it is now: what an installation has may be older, or missing."""
+"""The parts in C, built from their sources as they are now: what an installation has may be older, or missing."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
-import gateway.guard.bytes_path as pure
+import gateway
 
-SOURCE = Path(pure.__file__).with_name("_bytes_path.c")
+BYTES_PATH = "gateway.guard._bytes_path"
 # `CFLAGS="-g -fsanitize=address,undefined"`, with the sanitizer's library preloaded, looks closer.
 FLAGS = ("-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", *shlex.split(os.environ.get("CFLAGS", "")))
 
 
 @cache
-def native_module() -> Any:
-    """It; None where there is no compiler."""
+def native_module(name: str) -> Any:
+    """The module of this name, such as `gateway.guard._bytes_path`; None where there is no compiler."""
     if (compiler := shutil.which("cc")) is None:
         return None
+    last = name.rpartition(".")[2]
+    source = Path(gateway.__file__).parents[1] / f"{name.replace('.', '/')}.c"
     with tempfile.TemporaryDirectory() as directory:
-        library = Path(directory) / "_bytes_path.so"
+        library = Path(directory) / f"{last}.so"
         include = f"-I{sysconfig.get_path('include')}"
-        subprocess.run([compiler, *FLAGS, include, str(SOURCE), "-o", str(library)], check=True)
-        loader = ExtensionFileLoader("_bytes_path", str(library))
-        spec = spec_from_loader("_bytes_path", loader)
+        subprocess.run([compiler, *FLAGS, include, str(source), "-o", str(library)], check=True)
+        loader = ExtensionFileLoader(last, str(library))
+        spec = spec_from_loader(last, loader)
         assert spec is not None
         module = module_from_spec(spec)
         loader.exec_module(module)
@@ -39,5 +41,5 @@ def native_module() -> Any:
 
 
 def native_bytes_path() -> Any:
-    """Its `BytesPath`; None where there is no compiler."""
-    return getattr(native_module(), "BytesPath", None)
+    """That of `gateway.guard._bytes_path`; None where there is no compiler."""
+    return getattr(native_module(BYTES_PATH), "BytesPath", None)
