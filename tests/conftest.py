@@ -12,6 +12,8 @@ import pytest
 from hypothesis import settings
 from prometheus_client import values
 
+from tests.support.native import SCANNER, native_module, stepping
+
 # What a test checks is not how long the machine takes; it may be busy with other tests.
 settings.register_profile("untimed", deadline=None)
 # What decides whether a change lands asks the same examples each time; others are tried by hand and each night.
@@ -62,3 +64,12 @@ def _own_values() -> Iterator[None]:
     before = values.ValueClass
     yield
     values.ValueClass = before
+
+
+@pytest.fixture(scope="module", params=(False, True), ids=("Python", "C"))
+def steps(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Automata are stepped in Python, and by the modules in C."""
+    if request.param and native_module(SCANNER) is None:
+        pytest.skip("there is no compiler")
+    with stepping(request.param):
+        yield

@@ -29,6 +29,7 @@ from gateway.automata.trie import AS_BEFORE, ROOT, Trie
 from gateway.automata.waiting import MAX_EMPHASIS, FoundLiteral, reach_of, waited
 from gateway.automata.waiting import Literal as Literal
 from gateway.automata.waiting import LiteralKind as LiteralKind
+from gateway.native import load_native
 
 # Some 350 bytes each with the states they lead to, so that text made to fill a machine's cache costs it 35 MB.
 MAX_TRANSITIONS = 100_000
@@ -149,6 +150,7 @@ class LiteralMachine:
         self._max_transitions = max_transitions
         self._kept_one_in = KEPT_ONE_IN_EARLY
         self._countdown = 0
+        self._tables: object = None  # what `_walk.c` makes of the trie
 
     def start(self) -> LiteralState:
         """The state before any text; the beginning of a text is an edge."""
@@ -222,16 +224,20 @@ class LiteralMachine:
             if closer[node] and (trie.out[node] or char in LINE_ENDS):
                 return None
             if keep:
-                target = states.get(2 * node + left)
-                if target is None:
-                    target = self._state(node, left, (), None)
-                if char not in state:
-                    self._keep(state, char, target)
-                state = target
+                state = self._keep_step(state, char, node, left)
         if keep:
             return state
         known = states.get(2 * node + left)
         return self._state(node, left, (), None, keep=False) if known is None else known
+
+    def _keep_step(self, state: LiteralState, char: str, node: int, left: bool) -> LiteralState:
+        """The state of a node, which a step that is kept leads to."""
+        target = self._states.get(2 * node + left)
+        if target is None:
+            target = self._state(node, left, (), None)
+        if char not in state:
+            self._keep(state, char, target)
+        return target
 
     def _keep(self, state: LiteralState, char: str, target: LiteralState) -> None:
         self._transitions += 1
@@ -379,6 +385,13 @@ class LiteralMachine:
             if keep:
                 self._states[key] = state
         return state
+
+
+# What says what is right, and what `_walk.c` takes the place of.
+WALK_IN_PYTHON = LiteralMachine.walk
+_NATIVE = load_native("gateway.automata._walk")
+if _NATIVE is not None:
+    LiteralMachine.walk = _NATIVE.method_of(LiteralMachine)  # type: ignore[method-assign]
 
 
 def _sorted(texts: Iterable[str]) -> list[str]:

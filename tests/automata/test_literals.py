@@ -13,6 +13,8 @@ from gateway.automata.edges import is_word_char
 from gateway.automata.literals import Folded, Literal, LiteralKind, LiteralMachine, _sorted
 from tests.support.examples import examples
 
+pytestmark = pytest.mark.usefixtures("steps")
+
 # A lens that fits in the head: capitals are small letters, `-` is invisible, `&` is two letters, `@` is two that
 # belong together.
 FOLDS = {"-": Folded(""), "&": Folded("ab"), "@": Folded("ab", atomic=True)}

@@ -1,0 +1,375 @@
+/* `Scanner.scan_quickly`, `over_words` and `over_patterns` of gateway/censor/scanner.py, to the letter: those say what is
+   right, and the same tests run for both. Only the stable ABI is used. Every object that is read is checked for its type
+   where Python code could have put another there. */
+
+#include "../attributes.h"
+
+static struct {
+    Attribute literals, patterns, readings, scanned, unusual;           /* of a scanner */
+    Attribute folded, jumps, machine, state;                            /* of a word automaton's cursor */
+    Attribute behind, exact, max_hold, pattern_machine, quick;          /* of a pattern machine's */
+    Attribute arrival, leaps, live, pattern_live;                       /* of states */
+    PyObject *drop_carried, *leap, *walk, *empty;
+} names;
+
+/* What is called and refers to a method has to do with only two kinds of states. */
+#define CALL(object, name, ...) PyObject_CallMethodObjArgs(object, name, __VA_ARGS__, NULL)
+
+static PyObject *wrong(const char *problem)
+{
+    PyErr_SetString(PyExc_TypeError, problem);
+    return NULL;
+}
+
+/* -- one automaton ------------------------------------------------------------------------------------------------- */
+
+/* The state behind the text, a new reference; None where a character is remarkable, NULL with an exception. */
+static PyObject *over_words(PyObject *machine, PyObject *from, PyObject *text)
+{
+    const Py_ssize_t length = PyUnicode_GetLength(text);
+    PyObject *state = Py_NewRef(from);
+    for (Py_ssize_t at = 0; at < length; at++) {
+        PyObject *key = PyDict_Check(state) ? PyUnicode_FromOrdinal((int)PyUnicode_ReadChar(text, at))
+                                            : wrong("a state is no table");
+        PyObject *target = key == NULL ? NULL : PyDict_GetItemWithError(state, key); /* borrowed */
+        Py_XINCREF(target);
+        Py_XDECREF(key);
+        Py_DECREF(state);
+        if (target == NULL)
+            return PyErr_Occurred() ? NULL : CALL(machine, names.walk, from, text);
+        state = target;
+        PyObject *arrival = get(state, &names.arrival);
+        Py_XDECREF(arrival);
+        if (arrival != Py_None) {
+            Py_DECREF(state);
+            return arrival == NULL ? NULL : Py_NewRef(Py_None);
+        }
+    }
+    return state;
+}
+
+/* Where the fast path leads with the text, a new reference to a `Quick`; None where it cannot decide, NULL with an
+   exception. */
+static PyObject *try_quickly(PyObject *cursor, PyObject *text, Py_ssize_t length, Py_ssize_t scanned)
+{
+    PyObject *exact = get(cursor, &names.exact);
+    Py_XDECREF(exact);
+    if (exact != Py_None)
+        return exact == NULL ? NULL : Py_NewRef(Py_None);
+    PyObject *quick = get(cursor, &names.quick), *leaps = NULL, *leap = NULL, *moved = NULL, *reached = NULL;
+    PyObject *state = NULL, *registers = NULL;
+    if (quick == NULL)
+        return NULL;
+    if (!PyTuple_Check(quick) || PyTuple_Size(quick) != 2 || !PyList_Check(PyTuple_GetItem(quick, 1))) {
+        wrong("a place of the fast path is a state and registers");
+        goto done;
+    }
+    state = PyTuple_GetItem(quick, 0);
+    registers = PyTuple_GetItem(quick, 1);
+    if (PyList_Size(registers) > 0) {
+        PyObject *oldest = PyTuple_GetItem(PyList_GetItem(registers, 0), 0); /* borrowed; checks both */
+        const Py_ssize_t most = oldest == NULL ? -1 : get_number(cursor, &names.max_hold);
+        const Py_ssize_t begin = most == -1 ? -1 : PyLong_AsSsize_t(oldest);
+        if (PyErr_Occurred())
+            goto done;
+        if (length + scanned - begin > most) {
+            reached = Py_NewRef(Py_None); /* a beginning might grow too old on the way */
+            goto done;
+        }
+    } else {
+        const Py_ssize_t most = get_number(cursor, &names.max_hold);
+        if (PyErr_Occurred())
+            goto done;
+        if (length > most) {
+            reached = Py_NewRef(Py_None);
+            goto done;
+        }
+    }
+    leaps = get(state, &names.leaps);
+    if (leaps == NULL || (!PyDict_Check(leaps) && wrong("leaps are no table") == NULL))
+        goto done;
+    leap = PyDict_GetItemWithError(leaps, text); /* borrowed */
+    if (leap != NULL)
+        Py_INCREF(leap);
+    else if (!PyErr_Occurred()) {
+        PyObject *machine = get(cursor, &names.pattern_machine);
+        leap = machine == NULL ? NULL : CALL(machine, names.leap, state, text);
+        Py_XDECREF(machine);
+    }
+    if (leap == NULL || leap == Py_None) {
+        reached = Py_XNewRef(leap);
+        goto done;
+    }
+    PyObject *moves = PyTuple_Check(leap) && PyTuple_Size(leap) == 2 ? PyTuple_GetItem(leap, 1) : NULL;
+    if (moves == NULL || !PyTuple_Check(moves)) {
+        wrong("a leap is a state and moves");
+        goto done;
+    }
+    const Py_ssize_t count = PyTuple_Size(moves);
+    moved = PyList_New(count);
+    for (Py_ssize_t place = 0; moved != NULL && place < count; place++) {
+        PyObject *move = PyTuple_GetItem(moves, place); /* borrowed */
+        PyObject *before = PyTuple_GetItem(move, 1);    /* borrowed; checks that it is a tuple */
+        const Py_ssize_t at = before == NULL ? -1 : PyLong_AsSsize_t(PyTuple_GetItem(move, 0));
+        PyObject *one = NULL;
+        if (at == -1 && PyErr_Occurred())
+            Py_CLEAR(moved);
+        else if (before == Py_None)
+            one = Py_XNewRef(PyList_GetItem(registers, at));
+        else {
+            PyObject *offset = PyLong_FromSsize_t(scanned + at);
+            one = offset == NULL ? NULL : PyTuple_Pack(2, offset, before);
+            Py_XDECREF(offset);
+        }
+        if (moved != NULL && (one == NULL || PyList_SetItem(moved, place, one) < 0))
+            Py_CLEAR(moved);
+    }
+    reached = moved == NULL ? NULL : PyTuple_Pack(2, PyTuple_GetItem(leap, 0), moved);
+done:
+    Py_DECREF(quick);
+    Py_XDECREF(leaps);
+    Py_XDECREF(leap);
+    Py_XDECREF(moved);
+    return reached;
+}
+
+/* The offset in a register, which must be there; -1 with an exception. */
+static Py_ssize_t offset_of(PyObject *registers, Py_ssize_t at)
+{
+    PyObject *found = PyList_GetItem(registers, at); /* borrowed, as is what is in it */
+    PyObject *offset = found == NULL ? NULL : PyTuple_GetItem(found, 0);
+    return offset == NULL ? -1 : PyLong_AsSsize_t(offset);
+}
+
+/* The end of what is held and the text, from `back` characters before that on, a new reference. */
+static PyObject *held_behind(PyObject *cursor, PyObject *text, Py_ssize_t length, Py_ssize_t back)
+{
+    if (back <= length)
+        return PyUnicode_Substring(text, length - back, length);
+    PyObject *before = get(cursor, &names.behind);
+    PyObject *whole = before == NULL ? NULL : PyUnicode_Concat(before, text);
+    Py_XDECREF(before);
+    const Py_ssize_t size = whole == NULL ? 0 : PyUnicode_GetLength(whole);
+    PyObject *held = whole == NULL ? NULL : PyUnicode_Substring(whole, size > back ? size - back : 0, size);
+    Py_XDECREF(whole);
+    return held;
+}
+
+/* Takes the text; the length of the live suffix, -1 with an exception. */
+static Py_ssize_t advance(PyObject *cursor, PyObject *reached, PyObject *text, Py_ssize_t length, Py_ssize_t scanned)
+{
+    PyObject *registers = PyTuple_GetItem(reached, 1), *behind;
+    if (PyList_Size(registers) == 0)
+        behind = Py_NewRef(names.empty);
+    else {
+        const Py_ssize_t begin = offset_of(registers, 0);
+        behind = PyErr_Occurred() ? NULL : held_behind(cursor, text, length, scanned - begin);
+    }
+    const int done =
+        behind == NULL || set(cursor, &names.quick, reached) < 0 ? -1 : set(cursor, &names.behind, behind);
+    Py_XDECREF(behind);
+    const Py_ssize_t live = done < 0 ? -1 : get_number(PyTuple_GetItem(reached, 0), &names.pattern_live);
+    if (PyErr_Occurred() || live < 0)
+        return PyErr_Occurred() ? -1 : 0;
+    const Py_ssize_t begin = offset_of(registers, live);
+    return PyErr_Occurred() ? -1 : scanned - begin;
+}
+
+/* Takes the text; the length of the live suffix, -1 with an exception. */
+static Py_ssize_t advance_words(PyObject *cursor, PyObject *state, Py_ssize_t length)
+{
+    const Py_ssize_t folded = get_number(cursor, &names.folded);
+    if (PyErr_Occurred() || set(cursor, &names.state, state) < 0 ||
+        set_number(cursor, &names.folded, folded + length) < 0)
+        return -1;
+    Py_ssize_t live = get_number(state, &names.live);
+    if (live < 0 && !PyErr_Occurred()) { /* not computed yet */
+        PyObject *machine = get(cursor, &names.machine);
+        PyObject *found = machine == NULL ? NULL : CALL(machine, names.live.name, state);
+        live = found == NULL ? -1 : PyLong_AsSsize_t(found);
+        Py_XDECREF(machine);
+        Py_XDECREF(found);
+    }
+    return PyErr_Occurred() ? -1 : live;
+}
+
+/* -- all of them --------------------------------------------------------------------------------------------------- */
+
+/* Where each cursor gets to, a new reference to a list; None where a character is remarkable for one of them, NULL with
+   an exception. */
+static PyObject *try_all(PyObject *words, PyObject *patterns, PyObject *text, Py_ssize_t length, Py_ssize_t scanned)
+{
+    const Py_ssize_t count = PyList_Size(words), following = PyList_Size(patterns);
+    PyObject *places = PyList_New(count + following), *place = Py_None;
+    for (Py_ssize_t at = 0; places != NULL && at < count + following; at++) {
+        PyObject *cursor = at < count ? PyList_GetItem(words, at) : PyList_GetItem(patterns, at - count); /* borrowed */
+        if (cursor == NULL)
+            place = NULL;
+        else if (Py_INCREF(cursor), at < count) {
+            const int jumps = is_true(cursor, &names.jumps);
+            PyObject *machine = jumps ? NULL : get(cursor, &names.machine);
+            PyObject *state = machine == NULL ? NULL : get(cursor, &names.state);
+            place = jumps > 0 ? Py_NewRef(Py_None) : state == NULL ? NULL : over_words(machine, state, text);
+            Py_XDECREF(machine);
+            Py_XDECREF(state);
+        } else
+            place = try_quickly(cursor, text, length, scanned);
+        Py_XDECREF(cursor);
+        if (place == NULL || place == Py_None) {
+            Py_DECREF(places);
+            return place;
+        }
+        if (PyList_SetItem(places, at, place) < 0)
+            Py_CLEAR(places);
+    }
+    return places;
+}
+
+/* Takes the text; the length of the live suffix of all cursors, -1 with an exception. */
+static Py_ssize_t advance_all(PyObject *words, PyObject *patterns, PyObject *places, PyObject *text, Py_ssize_t length,
+                              Py_ssize_t scanned)
+{
+    const Py_ssize_t all = PyList_Size(places), count = PyList_Size(words);
+    Py_ssize_t live = 0;
+    for (Py_ssize_t at = all - 1; at >= 0; at--) {
+        PyObject *cursor = at < count ? PyList_GetItem(words, at) : PyList_GetItem(patterns, at - count); /* borrowed */
+        if (cursor == NULL)
+            return -1;
+        Py_INCREF(cursor);
+        PyObject *place = PyList_GetItem(places, at); /* borrowed */
+        const Py_ssize_t of_this =
+            at < count ? advance_words(cursor, place, length) : advance(cursor, place, text, length, scanned);
+        Py_DECREF(cursor);
+        if (of_this < 0)
+            return -1;
+        live = of_this > live ? of_this : live;
+    }
+    return live;
+}
+
+/* As `try_all`, but the length of the live suffix of them all. */
+static PyObject *scan(PyObject *scanner, PyObject *words, PyObject *patterns, PyObject *text, int unusual)
+{
+    const Py_ssize_t length = PyUnicode_GetLength(text), scanned = get_number(scanner, &names.scanned);
+    PyObject *places = PyErr_Occurred() ? NULL : try_all(words, patterns, text, length, scanned);
+    if (places == NULL || places == Py_None)
+        return places;
+    const Py_ssize_t live = advance_all(words, patterns, places, text, length, scanned + length);
+    Py_DECREF(places);
+    if (live < 0 || set_number(scanner, &names.scanned, scanned + length) < 0)
+        return NULL;
+    if (unusual) {
+        PyObject *dropped = PyObject_CallMethodObjArgs(scanner, names.drop_carried, NULL);
+        if (dropped == NULL)
+            return NULL;
+        Py_DECREF(dropped);
+    }
+    return PyLong_FromSsize_t(live);
+}
+
+PyDoc_STRVAR(scan_doc, "See scanner.py.");
+
+static PyObject *scan_quickly(PyObject *scanner, PyObject *text)
+{
+    if (!PyUnicode_Check(text))
+        return wrong("a scanner takes text");
+    const int unusual = is_true(scanner, &names.unusual);
+    if (unusual < 0)
+        return NULL;
+    if (unusual) {
+        PyObject *readings = get(scanner, &names.readings);
+        Py_XDECREF(readings);
+        if (readings != Py_None)
+            return readings == NULL ? NULL : Py_NewRef(Py_None);
+    }
+    PyObject *words = get(scanner, &names.literals), *patterns = words == NULL ? NULL : get(scanner, &names.patterns);
+    PyObject *found = NULL;
+    if (patterns != NULL)
+        found = PyList_Check(words) && PyList_Check(patterns) ? scan(scanner, words, patterns, text, unusual)
+                                                              : wrong("cursors are lists");
+    Py_XDECREF(words);
+    Py_XDECREF(patterns);
+    return found;
+}
+
+/* -- whole texts --------------------------------------------------------------------------------------------------- */
+
+static PyObject *pass_words(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 3 || !PyUnicode_Check(arguments[2]))
+        return wrong("a machine, a state and a text");
+    return over_words(arguments[0], arguments[1], arguments[2]);
+}
+
+static PyObject *pass_patterns(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 3 || !PyUnicode_Check(arguments[1]))
+        return wrong("a state, a text, and the state that decides nothing");
+    const Py_ssize_t length = PyUnicode_GetLength(arguments[1]);
+    PyObject *state = Py_NewRef(arguments[0]);
+    for (Py_ssize_t at = 0; state != NULL && at < length; at++) {
+        PyObject *key = PyUnicode_FromOrdinal((int)PyUnicode_ReadChar(arguments[1], at));
+        PyObject *target = key == NULL || !PyDict_Check(state) ? NULL : PyDict_GetItemWithError(state, key); /* borrowed */
+        if (target != NULL)
+            Py_INCREF(target);
+        else if (key != NULL && !PyErr_Occurred())
+            target = PyObject_GetItem(state, key); /* it computes what it lacks */
+        Py_XDECREF(key);
+        Py_DECREF(state);
+        state = target;
+        if (state == arguments[2]) {
+            Py_DECREF(state);
+            return Py_NewRef(Py_None);
+        }
+    }
+    return state;
+}
+
+/* -- the module ---------------------------------------------------------------------------------------------------- */
+
+static PyMethodDef scan_method = {"scan_quickly", scan_quickly, METH_O, scan_doc};
+
+/* `scan_quickly` as a method of a class. */
+static PyObject *method_of(PyObject *module, PyObject *type)
+{
+    (void)module;
+    return PyType_Check(type) ? PyDescr_NewMethod((PyTypeObject *)type, &scan_method)
+                              : wrong("a method belongs to a class");
+}
+
+static PyMethodDef functions[] = {
+    {"method_of", method_of, METH_O, "`scan_quickly` as a method of a class."},
+    {"over_patterns", (PyCFunction)(void (*)(void))pass_patterns, METH_FASTCALL, scan_doc},
+    {"over_words", (PyCFunction)(void (*)(void))pass_words, METH_FASTCALL, scan_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module_definition = {
+    PyModuleDef_HEAD_INIT, "_scanner", "gateway.censor.scanner in C.", -1, functions, NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__scanner(void)
+{
+    const struct {
+        Attribute *attribute;
+        const char *name;
+    } opened[] = {
+        {&names.literals, "literals"}, {&names.patterns, "patterns"}, {&names.readings, "readings"},
+        {&names.scanned, "scanned"}, {&names.unusual, "_unusual"},
+        {&names.folded, "folded"}, {&names.jumps, "jumps"}, {&names.machine, "machine"}, {&names.state, "state"},
+        {&names.behind, "_behind"}, {&names.exact, "_exact"}, {&names.max_hold, "_max_hold"},
+        {&names.pattern_machine, "_machine"}, {&names.quick, "_quick"},
+        {&names.arrival, "arrival"}, {&names.leaps, "leaps"}, {&names.live, "live"}, {&names.pattern_live, "live"},
+    };
+    for (size_t at = 0; at < sizeof(opened) / sizeof(opened[0]); at++)
+        if (open_attribute(opened[at].attribute, opened[at].name) < 0)
+            return NULL;
+    names.drop_carried = PyUnicode_InternFromString("_drop_carried");
+    names.leap = PyUnicode_InternFromString("leap");
+    names.walk = PyUnicode_InternFromString("walk");
+    names.empty = PyUnicode_InternFromString("");
+    const int done = names.drop_carried != NULL && names.leap != NULL && names.walk != NULL && names.empty != NULL;
+    return done ? PyModule_Create(&module_definition) : NULL;
+}
