@@ -8,11 +8,11 @@ static struct {
     Attribute literals, patterns, readings, scanned, unusual;           /* of a scanner */
     Attribute folded, jumps, machine, state;                            /* of a word automaton's cursor */
     Attribute behind, exact, max_hold, pattern_machine, quick;          /* of a pattern machine's */
-    Attribute arrival, leaps, live, pattern_live;                       /* of states */
-    PyObject *drop_carried, *leap, *walk, *empty;
+    Attribute arrival, leaps, live, moves, pattern_live;                /* of states */
+    PyObject *drop_carried, *leap, *walk, *empty, *undecided;
 } names;
 
-/* What is called and refers to a method has to do with only two kinds of states. */
+#define MAX_LEAP 16 /* of gateway.automata.machine */
 #define CALL(object, name, ...) PyObject_CallMethodObjArgs(object, name, __VA_ARGS__, NULL)
 
 static PyObject *wrong(const char *problem)
@@ -48,89 +48,17 @@ static PyObject *over_words(PyObject *machine, PyObject *from, PyObject *text)
     return state;
 }
 
-/* Where the fast path leads with the text, a new reference to a `Quick`; None where it cannot decide, NULL with an
-   exception. */
-static PyObject *try_quickly(PyObject *cursor, PyObject *text, Py_ssize_t length, Py_ssize_t scanned)
+/* The state behind a character, a new reference. */
+static PyObject *after(PyObject *state, Py_UCS4 character)
 {
-    PyObject *exact = get(cursor, &names.exact);
-    Py_XDECREF(exact);
-    if (exact != Py_None)
-        return exact == NULL ? NULL : Py_NewRef(Py_None);
-    PyObject *quick = get(cursor, &names.quick), *leaps = NULL, *leap = NULL, *moved = NULL, *reached = NULL;
-    PyObject *state = NULL, *registers = NULL;
-    if (quick == NULL)
-        return NULL;
-    if (!PyTuple_Check(quick) || PyTuple_Size(quick) != 2 || !PyList_Check(PyTuple_GetItem(quick, 1))) {
-        wrong("a place of the fast path is a state and registers");
-        goto done;
-    }
-    state = PyTuple_GetItem(quick, 0);
-    registers = PyTuple_GetItem(quick, 1);
-    if (PyList_Size(registers) > 0) {
-        PyObject *oldest = PyTuple_GetItem(PyList_GetItem(registers, 0), 0); /* borrowed; checks both */
-        const Py_ssize_t most = oldest == NULL ? -1 : get_number(cursor, &names.max_hold);
-        const Py_ssize_t begin = most == -1 ? -1 : PyLong_AsSsize_t(oldest);
-        if (PyErr_Occurred())
-            goto done;
-        if (length + scanned - begin > most) {
-            reached = Py_NewRef(Py_None); /* a beginning might grow too old on the way */
-            goto done;
-        }
-    } else {
-        const Py_ssize_t most = get_number(cursor, &names.max_hold);
-        if (PyErr_Occurred())
-            goto done;
-        if (length > most) {
-            reached = Py_NewRef(Py_None);
-            goto done;
-        }
-    }
-    leaps = get(state, &names.leaps);
-    if (leaps == NULL || (!PyDict_Check(leaps) && wrong("leaps are no table") == NULL))
-        goto done;
-    leap = PyDict_GetItemWithError(leaps, text); /* borrowed */
-    if (leap != NULL)
-        Py_INCREF(leap);
-    else if (!PyErr_Occurred()) {
-        PyObject *machine = get(cursor, &names.pattern_machine);
-        leap = machine == NULL ? NULL : CALL(machine, names.leap, state, text);
-        Py_XDECREF(machine);
-    }
-    if (leap == NULL || leap == Py_None) {
-        reached = Py_XNewRef(leap);
-        goto done;
-    }
-    PyObject *moves = PyTuple_Check(leap) && PyTuple_Size(leap) == 2 ? PyTuple_GetItem(leap, 1) : NULL;
-    if (moves == NULL || !PyTuple_Check(moves)) {
-        wrong("a leap is a state and moves");
-        goto done;
-    }
-    const Py_ssize_t count = PyTuple_Size(moves);
-    moved = PyList_New(count);
-    for (Py_ssize_t place = 0; moved != NULL && place < count; place++) {
-        PyObject *move = PyTuple_GetItem(moves, place); /* borrowed */
-        PyObject *before = PyTuple_GetItem(move, 1);    /* borrowed; checks that it is a tuple */
-        const Py_ssize_t at = before == NULL ? -1 : PyLong_AsSsize_t(PyTuple_GetItem(move, 0));
-        PyObject *one = NULL;
-        if (at == -1 && PyErr_Occurred())
-            Py_CLEAR(moved);
-        else if (before == Py_None)
-            one = Py_XNewRef(PyList_GetItem(registers, at));
-        else {
-            PyObject *offset = PyLong_FromSsize_t(scanned + at);
-            one = offset == NULL ? NULL : PyTuple_Pack(2, offset, before);
-            Py_XDECREF(offset);
-        }
-        if (moved != NULL && (one == NULL || PyList_SetItem(moved, place, one) < 0))
-            Py_CLEAR(moved);
-    }
-    reached = moved == NULL ? NULL : PyTuple_Pack(2, PyTuple_GetItem(leap, 0), moved);
-done:
-    Py_DECREF(quick);
-    Py_XDECREF(leaps);
-    Py_XDECREF(leap);
-    Py_XDECREF(moved);
-    return reached;
+    PyObject *key = PyUnicode_FromOrdinal((int)character);
+    PyObject *target = key == NULL || !PyDict_Check(state) ? NULL : PyDict_GetItemWithError(state, key); /* borrowed */
+    if (target != NULL)
+        Py_INCREF(target);
+    else if (key != NULL && !PyErr_Occurred())
+        target = PyObject_GetItem(state, key); /* it computes what it lacks */
+    Py_XDECREF(key);
+    return target;
 }
 
 /* The offset in a register, which must be there; -1 with an exception. */
@@ -139,6 +67,125 @@ static Py_ssize_t offset_of(PyObject *registers, Py_ssize_t at)
     PyObject *found = PyList_GetItem(registers, at); /* borrowed, as is what is in it */
     PyObject *offset = found == NULL ? NULL : PyTuple_GetItem(found, 0);
     return offset == NULL ? -1 : PyLong_AsSsize_t(offset);
+}
+
+/* Might a beginning grow too old within a text? -1 with an exception. */
+static int may_overgrow(PyObject *cursor, PyObject *registers, Py_ssize_t length, Py_ssize_t scanned)
+{
+    const Py_ssize_t most = get_number(cursor, &names.max_hold);
+    if (most == -1 && PyErr_Occurred())
+        return -1;
+    if (PyList_Size(registers) == 0)
+        return length > most;
+    const Py_ssize_t begin = offset_of(registers, 0);
+    return PyErr_Occurred() ? -1 : length + scanned - begin > most;
+}
+
+/* The registers behind moves, a new reference. `moves` of a state are the numbers of registers, and -1 for one that is
+   taken at `offset` and `before`; those of a leap, where that is NULL, pairs, in which the offset counts from `offset`. */
+static PyObject *moved_by(PyObject *registers, PyObject *moves, Py_ssize_t offset, PyObject *before)
+{
+    if (!PyTuple_Check(moves))
+        return wrong("moves are a tuple");
+    const Py_ssize_t count = PyTuple_Size(moves);
+    PyObject *moved = PyList_New(count);
+    for (Py_ssize_t place = 0; moved != NULL && place < count; place++) {
+        PyObject *move = PyTuple_GetItem(moves, place), *taken = before, *one = NULL; /* borrowed */
+        Py_ssize_t number, begin = offset;
+        if (before == NULL) {
+            taken = PyTuple_GetItem(move, 1); /* borrowed; checks that it is a tuple */
+            number = taken == NULL ? -1 : PyLong_AsSsize_t(PyTuple_GetItem(move, 0));
+            begin += number;
+        } else
+            number = PyLong_AsSsize_t(move);
+        if (!(number == -1 && PyErr_Occurred())) {
+            if (before == NULL ? taken == Py_None : number >= 0)
+                one = Py_XNewRef(PyList_GetItem(registers, number));
+            else {
+                PyObject *from = PyLong_FromSsize_t(begin);
+                one = from == NULL ? NULL : PyTuple_Pack(2, from, taken);
+                Py_XDECREF(from);
+            }
+        }
+        if (one == NULL || PyList_SetItem(moved, place, one) < 0)
+            Py_CLEAR(moved);
+    }
+    return moved;
+}
+
+/* `try_quickly` for a text that is too long to be looked up as a whole. */
+static PyObject *try_each(PyObject *from, PyObject *registers, PyObject *text, Py_ssize_t length, Py_ssize_t scanned)
+{
+    PyObject *state = Py_NewRef(from), *moved = Py_NewRef(registers), *place = NULL;
+    for (Py_ssize_t at = 0; at < length; at++) {
+        PyObject *target = after(state, PyUnicode_ReadChar(text, at));
+        PyObject *moves = target == NULL ? NULL : get(target, &names.moves);
+        if (moves != NULL && moves != Py_None && target != names.undecided) {
+            PyObject *registered = moved_by(moved, moves, scanned + at, state);
+            Py_DECREF(moved);
+            moved = registered;
+        }
+        Py_XDECREF(moves);
+        Py_DECREF(state);
+        state = target;
+        if (moves == NULL || moved == NULL || state == names.undecided)
+            break;
+    }
+    if (state == names.undecided)
+        place = Py_NewRef(Py_None);
+    else if (!PyErr_Occurred())
+        place = PyTuple_Pack(2, state, moved);
+    Py_XDECREF(state);
+    Py_XDECREF(moved);
+    return place;
+}
+
+/* Where the fast path leads with the text, a new reference to a `Quick`; None where it cannot decide, NULL with an
+   exception. */
+static PyObject *leap(PyObject *cursor, PyObject *state, PyObject *registers, PyObject *text, Py_ssize_t length,
+                      Py_ssize_t scanned)
+{
+    const int too_long = may_overgrow(cursor, registers, length, scanned);
+    if (too_long)
+        return too_long < 0 ? NULL : Py_NewRef(Py_None);
+    if (length > MAX_LEAP)
+        return try_each(state, registers, text, length, scanned);
+    PyObject *leaps = get(state, &names.leaps), *machine = NULL, *place = NULL;
+    if (leaps == NULL || !PyDict_Check(leaps)) {
+        Py_XDECREF(leaps);
+        return leaps == NULL ? NULL : wrong("leaps are no table");
+    }
+    PyObject *known = Py_XNewRef(PyDict_GetItemWithError(leaps, text));
+    Py_DECREF(leaps);
+    if (known == NULL && !PyErr_Occurred() && (machine = get(cursor, &names.pattern_machine)) != NULL)
+        known = CALL(machine, names.leap, state, text);
+    Py_XDECREF(machine);
+    if (known == NULL || known == Py_None)
+        return known;
+    PyObject *target = PyTuple_GetItem(known, 0), *moves = target == NULL ? NULL : PyTuple_GetItem(known, 1);
+    PyObject *moved = moves == NULL ? NULL : moved_by(registers, moves, scanned, NULL);
+    if (moved != NULL)
+        place = PyTuple_Pack(2, target, moved);
+    Py_XDECREF(moved);
+    Py_DECREF(known);
+    return place;
+}
+
+static PyObject *try_quickly(PyObject *cursor, PyObject *text, Py_ssize_t length, Py_ssize_t scanned)
+{
+    PyObject *exact = get(cursor, &names.exact);
+    Py_XDECREF(exact);
+    if (exact != Py_None)
+        return exact == NULL ? NULL : Py_NewRef(Py_None);
+    PyObject *quick = get(cursor, &names.quick), *place = NULL;
+    if (quick == NULL)
+        return NULL;
+    if (!PyTuple_Check(quick) || PyTuple_Size(quick) != 2 || !PyList_Check(PyTuple_GetItem(quick, 1)))
+        wrong("a place of the fast path is a state and registers");
+    else
+        place = leap(cursor, PyTuple_GetItem(quick, 0), PyTuple_GetItem(quick, 1), text, length, scanned);
+    Py_DECREF(quick);
+    return place;
 }
 
 /* The end of what is held and the text, from `back` characters before that on, a new reference. */
@@ -302,24 +349,18 @@ static PyObject *pass_words(PyObject *module, PyObject *const *arguments, Py_ssi
     return over_words(arguments[0], arguments[1], arguments[2]);
 }
 
-static PyObject *pass_patterns(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+static PyObject *over_patterns(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     (void)module;
-    if (count != 3 || !PyUnicode_Check(arguments[1]))
-        return wrong("a state, a text, and the state that decides nothing");
+    if (count != 2 || !PyUnicode_Check(arguments[1]))
+        return wrong("a state and a text");
     const Py_ssize_t length = PyUnicode_GetLength(arguments[1]);
     PyObject *state = Py_NewRef(arguments[0]);
     for (Py_ssize_t at = 0; state != NULL && at < length; at++) {
-        PyObject *key = PyUnicode_FromOrdinal((int)PyUnicode_ReadChar(arguments[1], at));
-        PyObject *target = key == NULL || !PyDict_Check(state) ? NULL : PyDict_GetItemWithError(state, key); /* borrowed */
-        if (target != NULL)
-            Py_INCREF(target);
-        else if (key != NULL && !PyErr_Occurred())
-            target = PyObject_GetItem(state, key); /* it computes what it lacks */
-        Py_XDECREF(key);
+        PyObject *target = after(state, PyUnicode_ReadChar(arguments[1], at));
         Py_DECREF(state);
         state = target;
-        if (state == arguments[2]) {
+        if (state == names.undecided) {
             Py_DECREF(state);
             return Py_NewRef(Py_None);
         }
@@ -331,17 +372,21 @@ static PyObject *pass_patterns(PyObject *module, PyObject *const *arguments, Py_
 
 static PyMethodDef scan_method = {"scan_quickly", scan_quickly, METH_O, scan_doc};
 
-/* `scan_quickly` as a method of a class. */
-static PyObject *method_of(PyObject *module, PyObject *type)
+/* `scan_quickly` as a method of a class, and what has to be known for it: the state that decides nothing. */
+static PyObject *method_of(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     (void)module;
-    return PyType_Check(type) ? PyDescr_NewMethod((PyTypeObject *)type, &scan_method)
-                              : wrong("a method belongs to a class");
+    if (count != 2 || !PyType_Check(arguments[0]))
+        return wrong("a method belongs to a class");
+    PyObject *old_state = names.undecided;
+    names.undecided = Py_NewRef(arguments[1]);
+    Py_XDECREF(old_state);
+    return PyDescr_NewMethod((PyTypeObject *)arguments[0], &scan_method);
 }
 
 static PyMethodDef functions[] = {
-    {"method_of", method_of, METH_O, "`scan_quickly` as a method of a class."},
-    {"over_patterns", (PyCFunction)(void (*)(void))pass_patterns, METH_FASTCALL, scan_doc},
+    {"method_of", (PyCFunction)(void (*)(void))method_of, METH_FASTCALL, "`scan_quickly` as a method of a class."},
+    {"over_patterns", (PyCFunction)(void (*)(void))over_patterns, METH_FASTCALL, scan_doc},
     {"over_words", (PyCFunction)(void (*)(void))pass_words, METH_FASTCALL, scan_doc},
     {NULL, NULL, 0, NULL},
 };
@@ -361,7 +406,8 @@ PyMODINIT_FUNC PyInit__scanner(void)
         {&names.folded, "folded"}, {&names.jumps, "jumps"}, {&names.machine, "machine"}, {&names.state, "state"},
         {&names.behind, "_behind"}, {&names.exact, "_exact"}, {&names.max_hold, "_max_hold"},
         {&names.pattern_machine, "_machine"}, {&names.quick, "_quick"},
-        {&names.arrival, "arrival"}, {&names.leaps, "leaps"}, {&names.live, "live"}, {&names.pattern_live, "live"},
+        {&names.arrival, "arrival"}, {&names.leaps, "leaps"}, {&names.live, "live"}, {&names.moves, "moves"},
+        {&names.pattern_live, "live"},
     };
     for (size_t at = 0; at < sizeof(opened) / sizeof(opened[0]); at++)
         if (open_attribute(opened[at].attribute, opened[at].name) < 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gateway.automata.machine import StateMachine
-from gateway.automata.pattern_states import UNDECIDED
 from gateway.automata.phrases import WordMachine
 from gateway.censor.compile import Program
 from gateway.censor.scanner import over_patterns, over_words
@@ -49,7 +48,7 @@ def _no_words(machine: WordMachine, text: str, closed: bool) -> bool:
 
 
 def _no_match(machine: StateMachine, text: str, closed: bool) -> bool:
-    state = over_patterns(machine.start(), text, UNDECIDED)
+    state = over_patterns(machine.start(), text)
     if state is None:
         return False
     return not machine.may_end(state) and not (closed and state.count)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from copy import copy
 
 from gateway.automata.literals import LiteralState
-from gateway.automata.pattern_states import PatternState
+from gateway.automata.pattern_states import UNDECIDED, PatternState
 from gateway.automata.phrases import WordMachine
 from gateway.censor.carry import CarriedCursor
 from gateway.censor.compile import Program
@@ -35,11 +35,11 @@ def over_words(machine: WordMachine, state: LiteralState, text: str) -> LiteralS
     return behind
 
 
-def over_patterns(state: PatternState, text: str, undecided: PatternState) -> PatternState | None:
-    """The state behind a text; None where a character leads to `undecided`."""
+def over_patterns(state: PatternState, text: str) -> PatternState | None:
+    """The state behind a text; None where a character leads to `UNDECIDED`."""
     for char in text:
         state = state[char]
-        if state is undecided:
+        if state is UNDECIDED:
             return None
     return state
 
@@ -282,4 +282,4 @@ IN_PYTHON = over_words, over_patterns, Scanner.scan_quickly
 _NATIVE = load_native("gateway.censor._scanner")
 if _NATIVE is not None:
     over_words, over_patterns = _NATIVE.over_words, _NATIVE.over_patterns
-    Scanner.scan_quickly = _NATIVE.method_of(Scanner)  # type: ignore[method-assign]
+    Scanner.scan_quickly = _NATIVE.method_of(Scanner, UNDECIDED)  # type: ignore[method-assign]

@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 import gateway
 from gateway.automata.literals import WALK_IN_PYTHON, LiteralMachine
+from gateway.automata.pattern_states import UNDECIDED
 from gateway.censor import passing, scanner
 
 BYTES_PATH = "gateway.guard._bytes_path"
@@ -52,7 +53,7 @@ def stepping(native: bool) -> Iterator[None]:
     walk, (over_words, over_patterns, scan_quickly) = WALK_IN_PYTHON, scanner.IN_PYTHON
     if native:
         steps = native_module(SCANNER)
-        walk, scan_quickly = native_module(WALK).method_of(LiteralMachine), steps.method_of(scanner.Scanner)
+        walk, scan_quickly = native_module(WALK).method_of(LiteralMachine), steps.method_of(scanner.Scanner, UNDECIDED)
         over_words, over_patterns = steps.over_words, steps.over_patterns
     with (
         patch.object(LiteralMachine, "walk", walk),
