@@ -88,6 +88,8 @@ static PyObject *moved_by(PyObject *registers, PyObject *moves, Py_ssize_t offse
     if (!PyTuple_Check(moves))
         return wrong("moves are a tuple");
     const Py_ssize_t count = PyTuple_Size(moves);
+    if (count == 0 && PyList_Size(registers) == 0)
+        return Py_NewRef(registers); /* nothing changes them where they are */
     PyObject *moved = PyList_New(count);
     for (Py_ssize_t place = 0; moved != NULL && place < count; place++) {
         PyObject *move = PyTuple_GetItem(moves, place), *taken = before, *one = NULL; /* borrowed */
@@ -142,9 +144,9 @@ static PyObject *try_each(PyObject *from, PyObject *registers, PyObject *text, P
 
 /* Where the fast path leads with the text, a new reference to a `Quick`; None where it cannot decide, NULL with an
    exception. */
-static PyObject *leap(PyObject *cursor, PyObject *state, PyObject *registers, PyObject *text, Py_ssize_t length,
-                      Py_ssize_t scanned)
+static PyObject *leap(PyObject *cursor, PyObject *quick, PyObject *text, Py_ssize_t length, Py_ssize_t scanned)
 {
+    PyObject *state = PyTuple_GetItem(quick, 0), *registers = PyTuple_GetItem(quick, 1);
     const int too_long = may_overgrow(cursor, registers, length, scanned);
     if (too_long)
         return too_long < 0 ? NULL : Py_NewRef(Py_None);
@@ -165,7 +167,7 @@ static PyObject *leap(PyObject *cursor, PyObject *state, PyObject *registers, Py
     PyObject *target = PyTuple_GetItem(known, 0), *moves = target == NULL ? NULL : PyTuple_GetItem(known, 1);
     PyObject *moved = moves == NULL ? NULL : moved_by(registers, moves, scanned, NULL);
     if (moved != NULL)
-        place = PyTuple_Pack(2, target, moved);
+        place = target == state && moved == registers ? Py_NewRef(quick) : PyTuple_Pack(2, target, moved);
     Py_XDECREF(moved);
     Py_DECREF(known);
     return place;
@@ -183,7 +185,7 @@ static PyObject *try_quickly(PyObject *cursor, PyObject *text, Py_ssize_t length
     if (!PyTuple_Check(quick) || PyTuple_Size(quick) != 2 || !PyList_Check(PyTuple_GetItem(quick, 1)))
         wrong("a place of the fast path is a state and registers");
     else
-        place = leap(cursor, PyTuple_GetItem(quick, 0), PyTuple_GetItem(quick, 1), text, length, scanned);
+        place = leap(cursor, quick, text, length, scanned);
     Py_DECREF(quick);
     return place;
 }
@@ -206,20 +208,24 @@ static PyObject *held_behind(PyObject *cursor, PyObject *text, Py_ssize_t length
 static Py_ssize_t advance(PyObject *cursor, PyObject *reached, PyObject *text, Py_ssize_t length, Py_ssize_t scanned)
 {
     PyObject *registers = PyTuple_GetItem(reached, 1), *behind;
-    if (PyList_Size(registers) == 0)
-        behind = Py_NewRef(names.empty);
-    else {
-        const Py_ssize_t begin = offset_of(registers, 0);
-        behind = PyErr_Occurred() ? NULL : held_behind(cursor, text, length, scanned - begin);
+    if (PyList_Size(registers) == 0) {
+        PyObject *before = get(cursor, &names.behind);
+        const Py_ssize_t held = before == NULL ? -1 : PyUnicode_GetLength(before);
+        Py_XDECREF(before);
+        if (held < 0 || (held > 0 && set(cursor, &names.behind, names.empty) < 0))
+            return -1;
+        return set(cursor, &names.quick, reached);
     }
+    const Py_ssize_t begin = offset_of(registers, 0);
+    behind = PyErr_Occurred() ? NULL : held_behind(cursor, text, length, scanned - begin);
     const int done =
         behind == NULL || set(cursor, &names.quick, reached) < 0 ? -1 : set(cursor, &names.behind, behind);
     Py_XDECREF(behind);
     const Py_ssize_t live = done < 0 ? -1 : get_number(PyTuple_GetItem(reached, 0), &names.pattern_live);
     if (PyErr_Occurred() || live < 0)
         return PyErr_Occurred() ? -1 : 0;
-    const Py_ssize_t begin = offset_of(registers, live);
-    return PyErr_Occurred() ? -1 : scanned - begin;
+    const Py_ssize_t from = offset_of(registers, live);
+    return PyErr_Occurred() ? -1 : scanned - from;
 }
 
 /* Takes the text; the length of the live suffix, -1 with an exception. */
