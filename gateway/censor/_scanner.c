@@ -13,6 +13,7 @@ static struct {
 } names;
 
 #define MAX_LEAP 16 /* of gateway.automata.machine */
+#define FEW 16      /* cursors of almost every scanner */
 #define CALL(object, name, ...) PyObject_CallMethodObjArgs(object, name, __VA_ARGS__, NULL)
 
 static PyObject *wrong(const char *problem)
@@ -81,38 +82,65 @@ static int may_overgrow(PyObject *cursor, PyObject *registers, Py_ssize_t length
     return PyErr_Occurred() ? -1 : length + scanned - begin > most;
 }
 
-/* The registers behind moves, a new reference. `moves` of a state are the numbers of registers, and -1 for one that is
-   taken at `offset` and `before`; those of a leap, where that is NULL, pairs, in which the offset counts from `offset`. */
+/* A list of `count` registers, of which the first `kept` are these, a new reference. */
+static PyObject *first_of(PyObject *registers, Py_ssize_t kept, Py_ssize_t count)
+{
+    PyObject *some = PyList_New(count);
+    for (Py_ssize_t place = 0; some != NULL && place < kept; place++) {
+        PyObject *one = Py_XNewRef(PyList_GetItem(registers, place));
+        if (one == NULL || PyList_SetItem(some, place, one) < 0)
+            Py_CLEAR(some);
+    }
+    return some;
+}
+
+/* One of the registers behind moves, a new reference; into `same` whether it is the one that was in its place. `before`
+   is NULL for moves of a leap, as below. */
+static PyObject *register_of(PyObject *registers, PyObject *moves, Py_ssize_t place, Py_ssize_t offset, PyObject *before,
+                             int *same)
+{
+    PyObject *move = PyTuple_GetItem(moves, place), *taken = before; /* borrowed */
+    if (before == NULL && (taken = PyTuple_GetItem(move, 1)) == NULL)
+        return NULL;
+    const Py_ssize_t number = PyLong_AsSsize_t(before == NULL ? PyTuple_GetItem(move, 0) : move);
+    if (number == -1 && PyErr_Occurred())
+        return NULL;
+    const int is_old = before == NULL ? taken == Py_None : number >= 0;
+    *same = is_old && number == place;
+    if (is_old)
+        return Py_XNewRef(PyList_GetItem(registers, number)); /* checks the index */
+    PyObject *begin = PyLong_FromSsize_t(before == NULL ? offset + number : offset);
+    PyObject *one = begin == NULL ? NULL : PyTuple_Pack(2, begin, taken);
+    Py_XDECREF(begin);
+    return one;
+}
+
+/* The registers behind moves, a new reference; the same list where nothing changes. `moves` of a state are the numbers of
+   registers, and -1 for one that is taken at `offset` and `before`; those of a leap, where that is NULL, are pairs, and
+   offsets in them count from `offset`. */
 static PyObject *moved_by(PyObject *registers, PyObject *moves, Py_ssize_t offset, PyObject *before)
 {
     if (!PyTuple_Check(moves))
         return wrong("moves are a tuple");
     const Py_ssize_t count = PyTuple_Size(moves);
-    if (count == 0 && PyList_Size(registers) == 0)
-        return Py_NewRef(registers); /* nothing changes them where they are */
-    PyObject *moved = PyList_New(count);
-    for (Py_ssize_t place = 0; moved != NULL && place < count; place++) {
-        PyObject *move = PyTuple_GetItem(moves, place), *taken = before, *one = NULL; /* borrowed */
-        Py_ssize_t number, begin = offset;
-        if (before == NULL) {
-            taken = PyTuple_GetItem(move, 1); /* borrowed; checks that it is a tuple */
-            number = taken == NULL ? -1 : PyLong_AsSsize_t(PyTuple_GetItem(move, 0));
-            begin += number;
-        } else
-            number = PyLong_AsSsize_t(move);
-        if (!(number == -1 && PyErr_Occurred())) {
-            if (before == NULL ? taken == Py_None : number >= 0)
-                one = Py_XNewRef(PyList_GetItem(registers, number));
-            else {
-                PyObject *from = PyLong_FromSsize_t(begin);
-                one = from == NULL ? NULL : PyTuple_Pack(2, from, taken);
-                Py_XDECREF(from);
-            }
+    PyObject *moved = NULL;
+    for (Py_ssize_t place = 0; place < count; place++) {
+        int same = 0;
+        PyObject *one = register_of(registers, moves, place, offset, before, &same);
+        if (one != NULL && same && moved == NULL)
+            Py_DECREF(one);
+        else if (one == NULL || (moved == NULL && (moved = first_of(registers, place, count)) == NULL)) {
+            Py_XDECREF(one);
+            Py_XDECREF(moved);
+            return NULL;
+        } else if (PyList_SetItem(moved, place, one) < 0) {
+            Py_DECREF(moved);
+            return NULL;
         }
-        if (one == NULL || PyList_SetItem(moved, place, one) < 0)
-            Py_CLEAR(moved);
     }
-    return moved;
+    if (moved != NULL)
+        return moved;
+    return count == PyList_Size(registers) ? Py_NewRef(registers) : first_of(registers, count, count);
 }
 
 /* `try_quickly` for a text that is too long to be looked up as a whole. */
@@ -248,75 +276,86 @@ static Py_ssize_t advance_words(PyObject *cursor, PyObject *state, Py_ssize_t le
 
 /* -- all of them --------------------------------------------------------------------------------------------------- */
 
-/* Where each cursor gets to, a new reference to a list; None where a character is remarkable for one of them, NULL with
-   an exception. */
-static PyObject *try_all(PyObject *words, PyObject *patterns, PyObject *text, Py_ssize_t length, Py_ssize_t scanned)
+/* Where a cursor gets to with a text; references. */
+typedef struct {
+    PyObject *cursor, *place;
+    int is_words;
+} Step;
+
+/* Where a word automaton's cursor gets to, a new reference; None where a character is remarkable, NULL with an exception. */
+static PyObject *try_words(PyObject *cursor, PyObject *text)
 {
-    const Py_ssize_t count = PyList_Size(words), following = PyList_Size(patterns);
-    PyObject *places = PyList_New(count + following), *place = Py_None;
-    for (Py_ssize_t at = 0; places != NULL && at < count + following; at++) {
-        PyObject *cursor = at < count ? PyList_GetItem(words, at) : PyList_GetItem(patterns, at - count); /* borrowed */
-        if (cursor == NULL)
-            place = NULL;
-        else if (Py_INCREF(cursor), at < count) {
-            const int jumps = is_true(cursor, &names.jumps);
-            PyObject *machine = jumps ? NULL : get(cursor, &names.machine);
-            PyObject *state = machine == NULL ? NULL : get(cursor, &names.state);
-            place = jumps > 0 ? Py_NewRef(Py_None) : state == NULL ? NULL : over_words(machine, state, text);
-            Py_XDECREF(machine);
-            Py_XDECREF(state);
-        } else
-            place = try_quickly(cursor, text, length, scanned);
-        Py_XDECREF(cursor);
-        if (place == NULL || place == Py_None) {
-            Py_DECREF(places);
-            return place;
-        }
-        if (PyList_SetItem(places, at, place) < 0)
-            Py_CLEAR(places);
-    }
-    return places;
+    const int jumps = is_true(cursor, &names.jumps);
+    PyObject *machine = jumps ? NULL : get(cursor, &names.machine);
+    PyObject *state = machine == NULL ? NULL : get(cursor, &names.state);
+    PyObject *place = jumps > 0 ? Py_NewRef(Py_None) : state == NULL ? NULL : over_words(machine, state, text);
+    Py_XDECREF(machine);
+    Py_XDECREF(state);
+    return place;
 }
 
-/* Takes the text; the length of the live suffix of all cursors, -1 with an exception. */
-static Py_ssize_t advance_all(PyObject *words, PyObject *patterns, PyObject *places, PyObject *text, Py_ssize_t length,
-                              Py_ssize_t scanned)
+/* Where all cursors get to; `tried` counts them. -1 where a character is remarkable, or with an exception. */
+static int try_all(Step *steps, PyObject *words, PyObject *patterns, PyObject *text, Py_ssize_t scanned, Py_ssize_t *tried)
 {
-    const Py_ssize_t all = PyList_Size(places), count = PyList_Size(words);
-    Py_ssize_t live = 0;
-    for (Py_ssize_t at = all - 1; at >= 0; at--) {
+    const Py_ssize_t length = PyUnicode_GetLength(text), count = PyList_Size(words), all = count + PyList_Size(patterns);
+    for (*tried = 0; *tried < all; ++*tried) {
+        const Py_ssize_t at = *tried;
         PyObject *cursor = at < count ? PyList_GetItem(words, at) : PyList_GetItem(patterns, at - count); /* borrowed */
         if (cursor == NULL)
             return -1;
         Py_INCREF(cursor);
-        PyObject *place = PyList_GetItem(places, at); /* borrowed */
-        const Py_ssize_t of_this =
-            at < count ? advance_words(cursor, place, length) : advance(cursor, place, text, length, scanned);
-        Py_DECREF(cursor);
-        if (of_this < 0)
+        PyObject *place = at < count ? try_words(cursor, text) : try_quickly(cursor, text, length, scanned);
+        if (place == NULL || place == Py_None) {
+            Py_DECREF(cursor);
+            Py_XDECREF(place);
             return -1;
-        live = of_this > live ? of_this : live;
+        }
+        steps[at] = (Step){cursor, place, at < count};
     }
-    return live;
+    return 0;
 }
 
-/* As `try_all`, but the length of the live suffix of them all. */
+/* Takes the text with all cursors, or with none; the length of the live suffix, -1 where a character is remarkable, -2
+   with an exception. */
+static Py_ssize_t take(Step *steps, PyObject *words, PyObject *patterns, PyObject *text, Py_ssize_t scanned)
+{
+    const Py_ssize_t length = PyUnicode_GetLength(text);
+    Py_ssize_t tried, live = try_all(steps, words, patterns, text, scanned, &tried);
+    for (Py_ssize_t at = tried; at > 0; at--) {
+        const Step step = steps[at - 1];
+        if (live >= 0) {
+            const Py_ssize_t of_this = step.is_words
+                                           ? advance_words(step.cursor, step.place, length)
+                                           : advance(step.cursor, step.place, text, length, scanned + length);
+            live = of_this < 0 ? -1 : of_this > live ? of_this : live;
+        }
+        Py_DECREF(step.cursor);
+        Py_DECREF(step.place);
+    }
+    return PyErr_Occurred() ? -2 : live;
+}
+
+/* `scan_quickly` for these cursors. */
 static PyObject *scan(PyObject *scanner, PyObject *words, PyObject *patterns, PyObject *text, int unusual)
 {
-    const Py_ssize_t length = PyUnicode_GetLength(text), scanned = get_number(scanner, &names.scanned);
-    PyObject *places = PyErr_Occurred() ? NULL : try_all(words, patterns, text, length, scanned);
-    if (places == NULL || places == Py_None)
-        return places;
-    const Py_ssize_t live = advance_all(words, patterns, places, text, length, scanned + length);
-    Py_DECREF(places);
-    if (live < 0 || set_number(scanner, &names.scanned, scanned + length) < 0)
+    Step few[FEW];
+    const Py_ssize_t count = PyList_Size(words) + PyList_Size(patterns), scanned = get_number(scanner, &names.scanned);
+    if (PyErr_Occurred())
         return NULL;
-    if (unusual) {
-        PyObject *dropped = PyObject_CallMethodObjArgs(scanner, names.drop_carried, NULL);
-        if (dropped == NULL)
-            return NULL;
-        Py_DECREF(dropped);
-    }
+    Step *steps = count <= FEW ? few : PyMem_Malloc((size_t)count * sizeof(Step));
+    if (steps == NULL)
+        return PyErr_NoMemory();
+    const Py_ssize_t live = take(steps, words, patterns, text, scanned);
+    if (steps != few)
+        PyMem_Free(steps);
+    if (live < 0)
+        return live < -1 ? NULL : Py_NewRef(Py_None);
+    if (set_number(scanner, &names.scanned, scanned + PyUnicode_GetLength(text)) < 0)
+        return NULL;
+    PyObject *dropped = unusual ? PyObject_CallMethodObjArgs(scanner, names.drop_carried, NULL) : Py_NewRef(Py_None);
+    if (dropped == NULL)
+        return NULL;
+    Py_DECREF(dropped);
     return PyLong_FromSsize_t(live);
 }
 
