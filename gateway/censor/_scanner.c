@@ -7,7 +7,7 @@
 static struct {
     Attribute literals, patterns, readings, scanned, unusual;           /* of a scanner */
     Attribute folded, jumps, machine, state;                            /* of a word automaton's cursor */
-    Attribute behind, exact, max_hold, pattern_machine, quick;          /* of a pattern machine's */
+    Attribute exact, max_hold, pattern_machine, quick;                  /* of a pattern machine's */
     Attribute arrival, leaps, live, moves, pattern_live;                /* of states */
     PyObject *drop_carried, *leap, *walk, *empty, *undecided;
 } names;
@@ -143,10 +143,42 @@ static PyObject *moved_by(PyObject *registers, PyObject *moves, Py_ssize_t offse
     return count == PyList_Size(registers) ? Py_NewRef(registers) : first_of(registers, count, count);
 }
 
-/* `try_quickly` for a text that is too long to be looked up as a whole. */
-static PyObject *try_each(PyObject *from, PyObject *registers, PyObject *text, Py_ssize_t length, Py_ssize_t scanned)
+/* The text from the earliest of these registers on, a new reference; `held` is that of before. */
+static PyObject *text_behind(PyObject *held, PyObject *registers, PyObject *text, Py_ssize_t length, Py_ssize_t scanned)
 {
-    PyObject *state = Py_NewRef(from), *moved = Py_NewRef(registers), *place = NULL;
+    const Py_ssize_t begin = offset_of(registers, 0) - scanned;
+    if (PyErr_Occurred())
+        return NULL;
+    if (begin >= 0)
+        return PyUnicode_Substring(text, begin, length);
+    PyObject *whole = PyUnicode_Concat(held, text); /* checks that both are text */
+    const Py_ssize_t size = whole == NULL ? 0 : PyUnicode_GetLength(whole), back = length - begin;
+    if (whole == NULL || size <= back)
+        return whole;
+    PyObject *behind = PyUnicode_Substring(whole, size - back, size);
+    Py_DECREF(whole);
+    return behind;
+}
+
+/* A `Quick` behind another one, a new reference. */
+static PyObject *place_of(PyObject *quick, PyObject *state, PyObject *registers, PyObject *text, Py_ssize_t length,
+                          Py_ssize_t scanned)
+{
+    if (PyList_Size(registers) > 0) {
+        PyObject *behind = text_behind(PyTuple_GetItem(quick, 2), registers, text, length, scanned);
+        PyObject *place = behind == NULL ? NULL : PyTuple_Pack(3, state, registers, behind);
+        Py_XDECREF(behind);
+        return place;
+    }
+    if (state == PyTuple_GetItem(quick, 0) && registers == PyTuple_GetItem(quick, 1))
+        return Py_NewRef(quick);
+    return PyTuple_Pack(3, state, registers, names.empty);
+}
+
+/* `try_quickly` for a text that is too long to be looked up as a whole. */
+static PyObject *try_each(PyObject *quick, PyObject *text, Py_ssize_t length, Py_ssize_t scanned)
+{
+    PyObject *state = Py_NewRef(PyTuple_GetItem(quick, 0)), *moved = Py_NewRef(PyTuple_GetItem(quick, 1)), *place = NULL;
     for (Py_ssize_t at = 0; at < length; at++) {
         PyObject *target = after(state, PyUnicode_ReadChar(text, at));
         PyObject *moves = target == NULL ? NULL : get(target, &names.moves);
@@ -164,7 +196,7 @@ static PyObject *try_each(PyObject *from, PyObject *registers, PyObject *text, P
     if (state == names.undecided)
         place = Py_NewRef(Py_None);
     else if (!PyErr_Occurred())
-        place = PyTuple_Pack(2, state, moved);
+        place = place_of(quick, state, moved, text, length, scanned);
     Py_XDECREF(state);
     Py_XDECREF(moved);
     return place;
@@ -179,7 +211,7 @@ static PyObject *leap(PyObject *cursor, PyObject *quick, PyObject *text, Py_ssiz
     if (too_long)
         return too_long < 0 ? NULL : Py_NewRef(Py_None);
     if (length > MAX_LEAP)
-        return try_each(state, registers, text, length, scanned);
+        return try_each(quick, text, length, scanned);
     PyObject *leaps = get(state, &names.leaps), *machine = NULL, *place = NULL;
     if (leaps == NULL || !PyDict_Check(leaps)) {
         Py_XDECREF(leaps);
@@ -195,7 +227,7 @@ static PyObject *leap(PyObject *cursor, PyObject *quick, PyObject *text, Py_ssiz
     PyObject *target = PyTuple_GetItem(known, 0), *moves = target == NULL ? NULL : PyTuple_GetItem(known, 1);
     PyObject *moved = moves == NULL ? NULL : moved_by(registers, moves, scanned, NULL);
     if (moved != NULL)
-        place = target == state && moved == registers ? Py_NewRef(quick) : PyTuple_Pack(2, target, moved);
+        place = place_of(quick, target, moved, text, length, scanned);
     Py_XDECREF(moved);
     Py_DECREF(known);
     return place;
@@ -210,50 +242,23 @@ static PyObject *try_quickly(PyObject *cursor, PyObject *text, Py_ssize_t length
     PyObject *quick = get(cursor, &names.quick), *place = NULL;
     if (quick == NULL)
         return NULL;
-    if (!PyTuple_Check(quick) || PyTuple_Size(quick) != 2 || !PyList_Check(PyTuple_GetItem(quick, 1)))
-        wrong("a place of the fast path is a state and registers");
+    if (!PyTuple_Check(quick) || PyTuple_Size(quick) != 3 || !PyList_Check(PyTuple_GetItem(quick, 1)))
+        wrong("a place of the fast path is a state, registers and a text");
     else
         place = leap(cursor, quick, text, length, scanned);
     Py_DECREF(quick);
     return place;
 }
 
-/* The end of what is held and the text, from `back` characters before that on, a new reference. */
-static PyObject *held_behind(PyObject *cursor, PyObject *text, Py_ssize_t length, Py_ssize_t back)
+/* Takes a text; the length of the live suffix, -1 with an exception. */
+static Py_ssize_t advance(PyObject *cursor, PyObject *reached, Py_ssize_t scanned)
 {
-    if (back <= length)
-        return PyUnicode_Substring(text, length - back, length);
-    PyObject *before = get(cursor, &names.behind);
-    PyObject *whole = before == NULL ? NULL : PyUnicode_Concat(before, text);
-    Py_XDECREF(before);
-    const Py_ssize_t size = whole == NULL ? 0 : PyUnicode_GetLength(whole);
-    PyObject *held = whole == NULL ? NULL : PyUnicode_Substring(whole, size > back ? size - back : 0, size);
-    Py_XDECREF(whole);
-    return held;
-}
-
-/* Takes the text; the length of the live suffix, -1 with an exception. */
-static Py_ssize_t advance(PyObject *cursor, PyObject *reached, PyObject *text, Py_ssize_t length, Py_ssize_t scanned)
-{
-    PyObject *registers = PyTuple_GetItem(reached, 1), *behind;
-    if (PyList_Size(registers) == 0) {
-        PyObject *before = get(cursor, &names.behind);
-        const Py_ssize_t held = before == NULL ? -1 : PyUnicode_GetLength(before);
-        Py_XDECREF(before);
-        if (held < 0 || (held > 0 && set(cursor, &names.behind, names.empty) < 0))
-            return -1;
-        return set(cursor, &names.quick, reached);
-    }
-    const Py_ssize_t begin = offset_of(registers, 0);
-    behind = PyErr_Occurred() ? NULL : held_behind(cursor, text, length, scanned - begin);
-    const int done =
-        behind == NULL || set(cursor, &names.quick, reached) < 0 ? -1 : set(cursor, &names.behind, behind);
-    Py_XDECREF(behind);
-    const Py_ssize_t live = done < 0 ? -1 : get_number(PyTuple_GetItem(reached, 0), &names.pattern_live);
+    const Py_ssize_t live =
+        set(cursor, &names.quick, reached) < 0 ? -1 : get_number(PyTuple_GetItem(reached, 0), &names.pattern_live);
     if (PyErr_Occurred() || live < 0)
         return PyErr_Occurred() ? -1 : 0;
-    const Py_ssize_t from = offset_of(registers, live);
-    return PyErr_Occurred() ? -1 : scanned - from;
+    const Py_ssize_t begin = offset_of(PyTuple_GetItem(reached, 1), live);
+    return PyErr_Occurred() ? -1 : scanned - begin;
 }
 
 /* Takes the text; the length of the live suffix, -1 with an exception. */
@@ -326,7 +331,7 @@ static Py_ssize_t take(Step *steps, PyObject *words, PyObject *patterns, PyObjec
         if (live >= 0) {
             const Py_ssize_t of_this = step.is_words
                                            ? advance_words(step.cursor, step.place, length)
-                                           : advance(step.cursor, step.place, text, length, scanned + length);
+                                           : advance(step.cursor, step.place, scanned + length);
             live = of_this < 0 ? -1 : of_this > live ? of_this : live;
         }
         Py_DECREF(step.cursor);
@@ -449,7 +454,7 @@ PyMODINIT_FUNC PyInit__scanner(void)
         {&names.literals, "literals"}, {&names.patterns, "patterns"}, {&names.readings, "readings"},
         {&names.scanned, "scanned"}, {&names.unusual, "_unusual"},
         {&names.folded, "folded"}, {&names.jumps, "jumps"}, {&names.machine, "machine"}, {&names.state, "state"},
-        {&names.behind, "_behind"}, {&names.exact, "_exact"}, {&names.max_hold, "_max_hold"},
+        {&names.exact, "_exact"}, {&names.max_hold, "_max_hold"},
         {&names.pattern_machine, "_machine"}, {&names.quick, "_quick"},
         {&names.arrival, "arrival"}, {&names.leaps, "leaps"}, {&names.live, "live"}, {&names.moves, "moves"},
         {&names.pattern_live, "live"},

@@ -96,7 +96,7 @@ class Scanner:
                     return None
                 ways.append(way)
             for following, way in zip(self.patterns, ways, strict=True):
-                of_this = scanned - following.advance(way, text, scanned)
+                of_this = scanned - following.advance(way, scanned)
                 if of_this > live:
                     live = of_this
         for cursor, state in zip(self.literals, reached, strict=True):

@@ -56,7 +56,7 @@ def test_what_is_remembered_is_bounded_by_its_size(monkeypatch: pytest.MonkeyPat
         text = "".join(chosen.choices("ab", k=chosen.randint(1, 60))) + " "
         reached = cursor.try_quickly(text, scanned)
         if reached is not None:
-            cursor.advance(reached, text, scanned)
+            cursor.advance(reached, scanned)
         else:
             for at, char in enumerate(text, start=scanned + 1):
                 cursor.step(char, at)

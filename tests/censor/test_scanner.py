@@ -115,7 +115,16 @@ def test_what_is_of_another_type_is_refused() -> None:
                 setattr(broken, name, value)
                 with pytest.raises((AttributeError, TypeError)):
                     broken.scan_quickly("a")
-        for quick in (None, (), (None, None), (None, [None]), (None, []), (UNDECIDED, [])):
+        start = machine.start()
+        for quick in (
+            None,
+            (),
+            (None, None, ""),
+            (None, [None], ""),
+            (None, [], ""),
+            (UNDECIDED, [], ""),
+            (start, [(0, start)], 7),
+        ):
             broken = scanner.fork(0)
             broken.patterns[0]._quick = quick  # type: ignore[assignment]
             with pytest.raises((AttributeError, TypeError, SystemError)):
@@ -124,7 +133,7 @@ def test_what_is_of_another_type_is_refused() -> None:
                 broken.scan_quickly("x" * (MAX_LEAP + 1))
         for leap in ((), (None,), (UNDECIDED, None), (UNDECIDED, (None,)), (UNDECIDED, ((7, None),))):
             broken, state = scanner.fork(0), SimpleNamespace(leaps={"x": leap})
-            broken.patterns[0]._quick = state, []  # type: ignore[assignment]
+            broken.patterns[0]._quick = state, [], ""  # type: ignore[assignment]
             with pytest.raises((AttributeError, TypeError, SystemError, IndexError)):
                 broken.scan_quickly("x")
             assert broken.scanned == 0
