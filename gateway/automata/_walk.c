@@ -2,6 +2,7 @@
    run for both. Only the stable ABI is used; every index is checked against the length it belongs to. */
 
 #include "../attributes.h"
+#include "walk.h"
 #include <stdint.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ typedef struct {
     Py_buffer buffers[BUFFERS];
     Py_ssize_t size; /* nodes */
     Py_ssize_t countdown;
+    const char *ascii; /* the labels, where all of them are ASCII; borrowed from LABELS */
     int spaces, edges_hold;
     int32_t units[ASCII]; /* what each character folds to */
     uint32_t roots[ASCII];
@@ -32,10 +34,11 @@ typedef struct {
 static struct {
     Attribute arrival, left, live, new_line, node, pending; /* of a state */
     Attribute closer, edges_hold, kept_one_in, spaces, states, tables, trie, units; /* of a machine */
-    PyObject *keep_step, *no_words;
+    PyObject *isascii, *keep_state, *no_words;
 } names;
 static PyTypeObject *tables_type;
 
+#define CALL(object, name, ...) PyObject_CallMethodObjArgs(object, name, __VA_ARGS__, NULL)
 #define NUMBERS(which) ((const uint32_t *)tables->buffers[which].buf)
 #define BYTES(which) ((const unsigned char *)tables->buffers[which].buf)
 
@@ -96,6 +99,12 @@ static int fill(Tables *tables, PyObject *machine, PyObject *trie)
         return -1;
     }
     tables->size = PyUnicode_GetLength(tables->at[LABELS]);
+    PyObject *is_ascii = PyObject_CallMethodObjArgs(tables->at[LABELS], names.isascii, NULL);
+    if (is_ascii == Py_True)
+        tables->ascii = PyUnicode_AsUTF8AndSize(tables->at[LABELS], NULL);
+    Py_XDECREF(is_ascii);
+    if (PyErr_Occurred())
+        return -1;
     for (int which = FIRST; which <= BEFORE; which++) {
         PyObject *source = PyObject_GetAttrString(trie, arrays[which]);
         const int opened = open_buffer(tables, which, source, tables->size + (which == FIRST));
@@ -188,6 +197,19 @@ static Py_ssize_t from_root(const Tables *tables, int32_t unit, int *left)
     return PyErr_Occurred() ? -1 : node;
 }
 
+/* The node among these that a folded character leads to; -1 if none does, -2 with an exception. */
+static Py_ssize_t child_of(const Tables *tables, Py_ssize_t begin, Py_ssize_t end, int32_t unit)
+{
+    if (tables->ascii == NULL)
+        return begin == end ? -1 : PyUnicode_FindChar(tables->at[LABELS], (Py_UCS4)unit, begin, end, 1);
+    if (unit >= ASCII || end > tables->size)
+        return -1;
+    for (; begin < end; begin++)
+        if (tables->ascii[begin] == unit)
+            return begin;
+    return -1;
+}
+
 /* What `Trie.step` does. -1 with an exception, -2 where a blank takes a further one. */
 static Py_ssize_t step(const Tables *tables, Py_ssize_t node, int *left, int32_t unit)
 {
@@ -197,9 +219,7 @@ static Py_ssize_t step(const Tables *tables, Py_ssize_t node, int *left, int32_t
             PyErr_SetString(PyExc_ValueError, "a trie has no such node");
             return -1;
         }
-        const Py_ssize_t begin = first[node], end = first[node + 1];
-        const Py_ssize_t child =
-            begin == end ? -1 : PyUnicode_FindChar(tables->at[LABELS], (Py_UCS4)unit, begin, end, 1);
+        const Py_ssize_t child = child_of(tables, first[node], first[node + 1], unit);
         if (child > 0)
             return child;
         if (child == -2)
@@ -227,15 +247,21 @@ static PyObject *fresh_state(const Tables *tables, PyObject *like, Py_ssize_t no
     return state;
 }
 
-/* The state behind a step that is kept, a new reference. */
-static PyObject *keep_step(PyObject *machine, PyObject *state, Py_UCS4 character, Py_ssize_t node, int left)
+/* The state of a node, a new reference; one in a few of those that are not kept yet is kept from now on. */
+static PyObject *state_of(Tables *tables, PyObject *machine, PyObject *like, Py_ssize_t node, int left)
 {
-    PyObject *key = PyUnicode_FromOrdinal((int)character), *number = PyLong_FromSsize_t(node), *after = NULL;
-    if (key != NULL && number != NULL)
-        after = PyObject_CallMethodObjArgs(machine, names.keep_step, state, key, number, left ? Py_True : Py_False, NULL);
+    PyObject *key = PyLong_FromSsize_t(2 * node + left);
+    PyObject *known = key == NULL ? NULL : PyDict_GetItemWithError(tables->at[STATES], key); /* borrowed */
     Py_XDECREF(key);
+    if (known != NULL || PyErr_Occurred())
+        return Py_XNewRef(known);
+    if (--tables->countdown >= 0)
+        return fresh_state(tables, like, node, left);
+    tables->countdown = get_number(machine, &names.kept_one_in) - 1;
+    PyObject *number = PyErr_Occurred() ? NULL : PyLong_FromSsize_t(node);
+    PyObject *state = number == NULL ? NULL : CALL(machine, names.keep_state, number, left ? Py_True : Py_False);
     Py_XDECREF(number);
-    return after;
+    return state;
 }
 
 /* The state behind the text, a new reference, None where only single steps will do; NULL with an exception. */
@@ -248,56 +274,46 @@ static PyObject *walk_tables(Tables *tables, PyObject *machine, PyObject *from, 
         return NULL;
     if (pending || new_line)
         return Py_NewRef(Py_None);
-    const int keep = --tables->countdown < 0;
-    if (keep) {
-        tables->countdown = get_number(machine, &names.kept_one_in) - 1;
-        if (PyErr_Occurred())
-            return NULL;
-    }
-    PyObject *state = Py_NewRef(from);
     const Py_ssize_t length = PyUnicode_GetLength(text);
     for (Py_ssize_t at = 0; at < length; at++) {
         const Py_UCS4 character = PyUnicode_ReadChar(text, at);
         const int32_t unit = unit_of(tables, character);
         node = unit == FAILED ? -1 : unit == SEVERAL ? -2 : step(tables, node, &left, unit);
-        if (node >= tables->size)
-            PyErr_SetString(PyExc_ValueError, "a trie has no such node");
-        if (node < 0 || node >= tables->size) {
-            Py_DECREF(state);
+        if (node < 0)
             return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+        if (node >= tables->size) {
+            PyErr_SetString(PyExc_ValueError, "a trie has no such node");
+            return NULL;
         }
-        if (NUMBERS(OUT)[node] || (tables->spaces && is_line_end(character) && BYTES(CLOSER)[node])) {
-            Py_DECREF(state);
+        if (NUMBERS(OUT)[node] || (tables->spaces && is_line_end(character) && BYTES(CLOSER)[node]))
             return Py_NewRef(Py_None);
-        }
-        if (keep) {
-            PyObject *after = keep_step(machine, state, character, node, left);
-            Py_DECREF(state);
-            if ((state = after) == NULL)
-                return NULL;
-        }
     }
-    if (keep)
-        return state;
-    Py_DECREF(state);
-    PyObject *key = PyLong_FromSsize_t(2 * node + left);
-    PyObject *known = key == NULL ? NULL : PyDict_GetItemWithError(tables->at[STATES], key); /* borrowed */
-    Py_XDECREF(key);
-    return known != NULL ? Py_NewRef(known) : PyErr_Occurred() ? NULL : fresh_state(tables, from, node, left);
+    return state_of(tables, machine, from, node, left);
 }
+
+/* `walk` of a machine, for modules in C, too. */
+static PyObject *walk_machine(PyObject *machine, PyObject *from, PyObject *text)
+{
+    if (!PyDict_Check(from) || !PyUnicode_Check(text)) {
+        PyErr_SetString(PyExc_TypeError, "walk takes a state and a text");
+        return NULL;
+    }
+    Tables *tables = tables_of(machine);
+    PyObject *reached = tables == NULL ? NULL : walk_tables(tables, machine, from, text);
+    Py_XDECREF((PyObject *)tables);
+    return reached;
+}
+
+static const Walk entry = {walk_machine};
 
 PyDoc_STRVAR(walk_doc, "See literals.py.");
 
 static PyObject *walk(PyObject *machine, PyObject *const *arguments, Py_ssize_t count)
 {
-    if (count != 2 || !PyDict_Check(arguments[0]) || !PyUnicode_Check(arguments[1])) {
-        PyErr_SetString(PyExc_TypeError, "walk takes a state and a text");
-        return NULL;
-    }
-    Tables *tables = tables_of(machine);
-    PyObject *reached = tables == NULL ? NULL : walk_tables(tables, machine, arguments[0], arguments[1]);
-    Py_XDECREF((PyObject *)tables);
-    return reached;
+    if (count == 2)
+        return walk_machine(machine, arguments[0], arguments[1]);
+    PyErr_SetString(PyExc_TypeError, "walk takes a state and a text");
+    return NULL;
 }
 
 /* -- the module ---------------------------------------------------------------------------------------------------- */
@@ -346,9 +362,16 @@ PyMODINIT_FUNC PyInit__walk(void)
     for (size_t at = 0; at < sizeof(opened) / sizeof(opened[0]); at++)
         if (open_attribute(opened[at].attribute, opened[at].name) < 0)
             return NULL;
-    names.keep_step = PyUnicode_InternFromString("_keep_step");
+    names.isascii = PyUnicode_InternFromString("isascii");
+    names.keep_state = PyUnicode_InternFromString("_keep_state");
     names.no_words = PyTuple_New(0);
     tables_type = (PyTypeObject *)PyType_FromSpec(&tables_spec);
-    return names.keep_step == NULL || names.no_words == NULL || tables_type == NULL ? NULL
-                                                                                      : PyModule_Create(&module_definition);
+    if (names.isascii == NULL || names.keep_state == NULL || names.no_words == NULL || tables_type == NULL)
+        return NULL;
+    PyObject *module = PyModule_Create(&module_definition);
+    PyObject *capsule = module == NULL ? NULL : PyCapsule_New((void *)&entry, WALK_NAME, NULL);
+    if (capsule == NULL || PyModule_AddObjectRef(module, "entry", capsule) < 0)
+        Py_CLEAR(module);
+    Py_XDECREF(capsule);
+    return module;
 }

@@ -107,6 +107,8 @@ class LiteralMachine:
     `max_transitions` are kept. Raises ValueError without words and for an empty one.
     """
 
+    __slots__ = ("__dict__", "_tables")  # a slot is read faster from C
+
     def __init__(
         self,
         words: Mapping[str, tuple[LiteralKind, ...]],
@@ -224,29 +226,33 @@ class LiteralMachine:
             if closer[node] and (trie.out[node] or char in LINE_ENDS):
                 return None
             if keep:
-                state = self._keep_step(state, char, node, left)
+                target = states.get(2 * node + left)
+                if target is None:
+                    target = self._state(node, left, (), None)
+                if char not in state:
+                    self._keep(state, char, target)
+                state = target
         if keep:
             return state
         known = states.get(2 * node + left)
         return self._state(node, left, (), None, keep=False) if known is None else known
 
-    def _keep_step(self, state: LiteralState, char: str, node: int, left: bool) -> LiteralState:
-        """The state of a node, which a step that is kept leads to."""
-        target = self._states.get(2 * node + left)
-        if target is None:
-            target = self._state(node, left, (), None)
-        if char not in state:
-            self._keep(state, char, target)
-        return target
+    def _keep_state(self, node: int, left: bool) -> LiteralState:
+        """The state of a node that a walk leads to, kept as a transition would be."""
+        self._count_kept()
+        return self._state(node, left, (), None)
 
     def _keep(self, state: LiteralState, char: str, target: LiteralState) -> None:
+        self._count_kept()
+        state[char] = target
+
+    def _count_kept(self) -> None:
         self._transitions += 1
         if self._transitions > self._max_transitions // 16:
             self._kept_one_in = KEPT_ONE_IN
             if self._transitions > self._max_transitions:
                 forget(self._states)
                 self._transitions = 0
-        state[char] = target
 
     def _step_folded(self, state: LiteralState, char: str, folded: Folded) -> LiteralState:
         """The step where something is remarkable: words end, or wait, or a character folds to none or several."""

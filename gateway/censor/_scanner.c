@@ -3,14 +3,16 @@
    where Python code could have put another there. */
 
 #include "../attributes.h"
+#include "../automata/walk.h"
 
 static struct {
     Attribute literals, patterns, readings, scanned, unusual;           /* of a scanner */
     Attribute folded, jumps, machine, state;                            /* of a word automaton's cursor */
     Attribute exact, max_hold, pattern_machine, quick;                  /* of a pattern machine's */
     Attribute arrival, leaps, live, moves, pattern_live;                /* of states */
-    PyObject *drop_carried, *leap, *walk, *empty, *undecided;
+    PyObject *drop_carried, *leap, *walk, *empty, *undecided, *walking;
 } names;
+static const Walk *walk_of_tries; /* NULL where it is not in C */
 
 #define MAX_LEAP 16 /* of gateway.automata.machine */
 #define FEW 16      /* cursors of almost every scanner */
@@ -27,6 +29,8 @@ static PyObject *wrong(const char *problem)
 /* The state behind the text, a new reference; None where a character is remarkable, NULL with an exception. */
 static PyObject *over_words(PyObject *machine, PyObject *from, PyObject *text)
 {
+    if (walk_of_tries != NULL && (PyObject *)Py_TYPE(machine) == names.walking)
+        return walk_of_tries->walk(machine, from, text);
     const Py_ssize_t length = PyUnicode_GetLength(text);
     PyObject *state = Py_NewRef(from);
     for (Py_ssize_t at = 0; at < length; at++) {
@@ -422,15 +426,22 @@ static PyObject *over_patterns(PyObject *module, PyObject *const *arguments, Py_
 
 static PyMethodDef scan_method = {"scan_quickly", scan_quickly, METH_O, scan_doc};
 
-/* `scan_quickly` as a method of a class, and what has to be known for it: the state that decides nothing. */
+/* `scan_quickly` as a method of a class, and what has to be known for it: the state that decides nothing, the class of
+   machines of tries, and how to walk those, or None. */
 static PyObject *method_of(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     (void)module;
-    if (count != 2 || !PyType_Check(arguments[0]))
+    if (count != 4 || !PyType_Check(arguments[0]))
         return wrong("a method belongs to a class");
-    PyObject *old_state = names.undecided;
+    const Walk *entry = arguments[3] == Py_None ? NULL : PyCapsule_GetPointer(arguments[3], WALK_NAME);
+    if (entry == NULL && PyErr_Occurred())
+        return NULL;
+    walk_of_tries = entry;
+    PyObject *old_state = names.undecided, *old_type = names.walking;
     names.undecided = Py_NewRef(arguments[1]);
+    names.walking = Py_NewRef(arguments[2]);
     Py_XDECREF(old_state);
+    Py_XDECREF(old_type);
     return PyDescr_NewMethod((PyTypeObject *)arguments[0], &scan_method);
 }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import copy
 
-from gateway.automata.literals import LiteralState
+from gateway.automata.literals import LiteralMachine, LiteralState
 from gateway.automata.pattern_states import UNDECIDED, PatternState
 from gateway.automata.phrases import WordMachine
 from gateway.censor.carry import CarriedCursor
@@ -282,4 +282,7 @@ IN_PYTHON = over_words, over_patterns, Scanner.scan_quickly
 _NATIVE = load_native("gateway.censor._scanner")
 if _NATIVE is not None:
     over_words, over_patterns = _NATIVE.over_words, _NATIVE.over_patterns
-    Scanner.scan_quickly = _NATIVE.method_of(Scanner, UNDECIDED)  # type: ignore[method-assign]
+    _WALK = getattr(load_native("gateway.automata._walk"), "entry", None)
+    Scanner.scan_quickly = _NATIVE.method_of(  # type: ignore[method-assign]
+        Scanner, UNDECIDED, LiteralMachine, _WALK
+    )

@@ -52,8 +52,9 @@ def stepping(native: bool) -> Iterator[None]:
     """Automata are stepped by the modules in C, as they are now, or by what is in Python."""
     walk, (over_words, over_patterns, scan_quickly) = WALK_IN_PYTHON, scanner.IN_PYTHON
     if native:
-        steps = native_module(SCANNER)
-        walk, scan_quickly = native_module(WALK).method_of(LiteralMachine), steps.method_of(scanner.Scanner, UNDECIDED)
+        walks, steps = native_module(WALK), native_module(SCANNER)
+        walk = walks.method_of(LiteralMachine)
+        scan_quickly = steps.method_of(scanner.Scanner, UNDECIDED, LiteralMachine, walks.entry)
         over_words, over_patterns = steps.over_words, steps.over_patterns
     with (
         patch.object(LiteralMachine, "walk", walk),
