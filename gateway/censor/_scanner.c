@@ -29,8 +29,13 @@ static PyObject *wrong(const char *problem)
 /* The state behind the text, a new reference; None where a character is remarkable, NULL with an exception. */
 static PyObject *over_words(PyObject *machine, PyObject *from, PyObject *text)
 {
-    if (walk_of_tries != NULL && (PyObject *)Py_TYPE(machine) == names.walking)
-        return walk_of_tries->walk(machine, from, text);
+    const int walks = walk_of_tries != NULL && (PyObject *)Py_TYPE(machine) == names.walking;
+    if (walks) {
+        PyObject *reached = walk_of_tries->walk(machine, from, text);
+        if (reached != Py_None)
+            return reached;
+        Py_DECREF(reached); /* words end in it, which single steps before may have shown to be no whole words */
+    }
     const Py_ssize_t length = PyUnicode_GetLength(text);
     PyObject *state = Py_NewRef(from);
     for (Py_ssize_t at = 0; at < length; at++) {
@@ -41,7 +46,7 @@ static PyObject *over_words(PyObject *machine, PyObject *from, PyObject *text)
         Py_XDECREF(key);
         Py_DECREF(state);
         if (target == NULL)
-            return PyErr_Occurred() ? NULL : CALL(machine, names.walk, from, text);
+            return PyErr_Occurred() ? NULL : walks ? Py_NewRef(Py_None) : CALL(machine, names.walk, from, text);
         state = target;
         PyObject *arrival = get(state, &names.arrival);
         Py_XDECREF(arrival);
