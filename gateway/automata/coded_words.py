@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from gateway.automata.encodings import NEXT
 from gateway.automata.literals import Folded
 from gateway.automata.machine import MAX_LEAP
 from gateway.automata.obfuscation import ObfuscatedWords, Obfuscation
@@ -40,12 +41,13 @@ class _Spot:
 
 class _CodePlace:
     """What of a code's letter has been read, with what is known of how characters `read` there: as letters that are
-    complete, or None, and what has been read behind them. `places`: of each spot here."""
+    complete, or None, and what has been read behind them. `places`: of each spot here. `between`: two letters, where
+    any number of signs may stand."""
 
-    __slots__ = ("encoding", "places", "read", "state")
+    __slots__ = ("between", "encoding", "places", "read", "state")
 
     def __init__(self, encoding: int, state: str) -> None:
-        self.encoding, self.state = encoding, state
+        self.encoding, self.state, self.between = encoding, state, NEXT in state
         self.read: dict[str, tuple[tuple[str | None, _CodePlace], ...]] = {}
         self.places: dict[_Spot, Place] = {}
 
@@ -120,7 +122,7 @@ class CodedWords(ObfuscatedWords):
     def _forget_tables(self) -> None:
         self._spots: dict[Place, _Spot] = {}
         self._code_places: dict[tuple[int, str], _CodePlace] = {}
-        self._begun: dict[CharClass, _Thread] = {}
+        self._begun: dict[CharClass, _Thread | None] = {}  # None: a match is certain
         self._tabled = 0
 
     def leap(self, state: PatternState, text: str) -> Leap | None:
@@ -155,7 +157,9 @@ class CodedWords(ObfuscatedWords):
                         after[place] = {spot: start}
                     elif spot not in known:  # what is known began before
                         after[place] = {**known, spot: start}
-            begun = self._begun.get(char_class) or self._first(char_class, left)
+            begun = self._begun[char_class] if char_class in self._begun else self._first(char_class, left)
+            if begun is None:
+                return None
             if begun.ways:
                 kept.append((begun, at))
             lefts.append(left)
@@ -198,7 +202,7 @@ class CodedWords(ObfuscatedWords):
             if readings is None:
                 readings = self._readings(place, code)
             for letters, target in readings:
-                if letters is None and (target is not place or code in "\r\n"):
+                if letters is None and (target is not place or place.between or code in "\r\n"):
                     led = spots
                 else:
                     led = {}
@@ -219,11 +223,12 @@ class CodedWords(ObfuscatedWords):
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
-    def _first(self, char_class: CharClass, left: int) -> _Thread:
+    def _first(self, char_class: CharClass, left: int) -> _Thread | None:
         self._count()
         positions = self.after(self.start_position, left, char_class)
         ways = tuple([way for position in positions for way in self._ways_at(position)])
-        begun = self._begun[char_class] = _Thread(ways, 1, positions)
+        certain = any(spot.complete for _, spot in ways)
+        begun = self._begun[char_class] = None if certain else _Thread(ways, 1, positions)
         return begun
 
     def _further(self, thread: _Thread, code: str) -> _Thread | None:

@@ -253,6 +253,23 @@ def test_words_of_which_a_sign_of_morse_is_the_first_letter(word: str, text: str
     assert run(Policy(name="p", rules=(rule,)), [f"so {text[0]}{word[1:]} it"])[0] == f"so {text[0]}{word[1:]} it"
 
 
+@pytest.mark.parametrize(
+    ("variant", "word", "text"),
+    [
+        ("hex", "ass", "61  73  73"),  # signs that leave everything as it was
+        ("decimal", "ass", "97   115   115"),
+        ("nato", "as", "alpha   sierra"),
+        ("morse", "e", "."),  # a match is certain with its first character
+        ("nato", "5", "5"),
+    ],
+)
+def test_short_words_in_codes(variant: str, word: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    rule = Rule(id="r", words=(word,), variants=frozenset({Variant(variant)}), replacement="<r>")
+    for pieces in ([f"It [{text}] now"], list(f"It [{text}] now"), ["It [", text, "] now"]):
+        assert run(Policy(name="p", rules=(rule,)), pieces)[0] == "It [<r>] now"
+
+
 def test_a_percent_escape_that_is_complete_is_held_for_no_other() -> None:
     rule = Rule(id="r", words=("secret",), fold=frozenset({Fold.URL}))
     censor = censor_for(Policy(name="p", rules=(rule,)))
