@@ -34,15 +34,17 @@ def usual_completion(received: Json, metadata: Metadata) -> Json | None:
         return None
     if type(index) is not int or index != 0 or type(message) is not dict:
         return None
+    labels = []
     for field, value in received.items():
         if type(value) is str:
-            if field == "created" or len(value) > MAX_FIRST or not metadata.passes_unopened(value):
+            if field == "created" or len(value) > MAX_FIRST:
                 return None
+            labels.append(value)
         elif not (value is None or value is choices or (field == "created" and is_figure(value))) and not (
             field == "usage" and _is_usage(value)
         ):
             return None
-    if not passes_plain(message, counts):
+    if not metadata.pass_unopened(labels) or not passes_plain(message, counts):
         return None
     # As the slow path leaves them: what was taken out to be read is put back behind the rest.
     choice["message"] = choice.pop("message")
@@ -62,9 +64,7 @@ def passes_plain(message: Json, counts: ChannelCounts) -> bool:
 
 def _is_usage(usage: Any) -> bool:
     """Is it an object of figures under names of the protocol's?"""
-    if type(usage) is not dict:
+    if type(usage) is not dict or not usage.keys() <= FIXED_NAMES:
         return False
-    for name, value in usage.items():
-        if name not in FIXED_NAMES or not (value is None or is_figure(value) or _is_usage(value)):
-            return False
-    return True
+    others = [value for value in usage.values() if value is not None and not is_figure(value)]
+    return not others or all(map(_is_usage, others))

@@ -25,7 +25,7 @@ from gateway.guard.prompt import BadRequest, GuardedPrompt, apply_request_table,
 from gateway.observe.facts import Limited
 from gateway.policy.model import Action, Channel, Direction
 from gateway.proxy.accounting import QuotaReservation
-from gateway.proxy.asgi import offload, offload_in_slices, pop_buffered_body, scan_cost, scan_size
+from gateway.proxy.asgi import MAX_INLINE, offload, offload_in_slices, pop_buffered_body, scan_cost, scan_size
 from gateway.proxy.context import RequestContext, RoutedRequest, failure_response
 from gateway.proxy.downstream.browsers import check_content_type
 from gateway.proxy.errors import HTTPFailure, client_error
@@ -119,6 +119,8 @@ async def read_body(context: RequestContext) -> RequestContext:
 
 async def route(context: RequestContext) -> RequestContext:
     """Decodes the body, and finds the route and its policy; fields that the request table forbids leave the body."""
+    if len(context.raw) <= MAX_INLINE:
+        return _routed(context)  # without the coroutine that `offload` is
     return await offload(len(context.raw), _routed, context)
 
 
@@ -180,9 +182,7 @@ async def prepare_relay(context: RequestContext) -> Relay:
     route, config = context.route, context.snapshot.config
     policy = await _policy_for_answer(context)
     stored = _stored_for(context) if context.body.get("store") is not False else None
-    rewriter = await offload(
-        len(context.raw),
-        RequestRewriter,
+    arguments = (
         chat.dialect,
         {**context.body, "model": route.rename or chat.model},
         chat.stream,
@@ -192,6 +192,10 @@ async def prepare_relay(context: RequestContext) -> Relay:
         snapshot.vocabularies,
         None if stored is None else partial(stored.keep, context.key.name),
     )
+    if len(context.raw) <= MAX_INLINE:
+        rewriter = RequestRewriter(*arguments)
+    else:
+        rewriter = await offload(len(context.raw), RequestRewriter, *arguments)
     routed = RoutedRequest(
         chat=chat,
         rewriter=rewriter,

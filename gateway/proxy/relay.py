@@ -309,13 +309,19 @@ class Relay(Response):
                 size += weighed
                 arrived = perf_counter()
                 weighed += UNREAD_SIZE * answer.unread
-                await offload(weighed * self._scan_cost, answer.feed, data, arrived)
+                if weighed * self._scan_cost <= MAX_INLINE:
+                    answer.feed(data, arrived)  # without the coroutine that `offload` is
+                else:
+                    await offload(weighed * self._scan_cost, answer.feed, data, arrived)
                 record.overhead.observe(perf_counter() - arrived)
                 if answer.done:
                     break
             await response.aclose()
             arrived = perf_counter()
-            body = await offload(size * self._scan_cost, answer.close, arrived)
+            if size * self._scan_cost <= MAX_INLINE:
+                body = answer.close(arrived)
+            else:
+                body = await offload(size * self._scan_cost, answer.close, arrived)
             record.overhead.observe(perf_counter() - arrived)
         except BrokenAnswer as error:
             raise HTTPFailure(502, error.failure, "protocol") from None

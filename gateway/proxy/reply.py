@@ -93,14 +93,13 @@ class Reply:
 
     def passed_headers(self, response: UpstreamResponse, guard: AnswerGuard) -> Headers:
         """The upstream's headers that may pass; one that a rule wants changed, or blocks, is left out."""
-        return [
-            (name.encode("ascii"), value.encode("latin-1"))
-            for name, value in forwarded_headers(response)
-            # A client with limits of its own does not get those of the upstream's key.
-            if not (self._limits and name.startswith(RATE_LIMITS))
-            and guard.metadata.passes(name)
-            and guard.metadata.passes(value)
-        ]
+        forwarded = forwarded_headers(response)
+        if self._limits:  # a client with limits of its own does not get those of the upstream's key
+            forwarded = [(name, value) for name, value in forwarded if not name.startswith(RATE_LIMITS)]
+        if forwarded and not guard.metadata.pass_unopened([text for pair in forwarded for text in pair]):
+            passes = guard.metadata.passes
+            forwarded = [(name, value) for name, value in forwarded if passes(name) and passes(value)]
+        return [(name.encode("ascii"), value.encode("latin-1")) for name, value in forwarded]
 
 
 def _encoded(headers: dict[str, str]) -> Headers:
