@@ -50,6 +50,11 @@ class ResponseStream(httpx2.AsyncByteStream):
             self._connection.resume_reading()
         return data
 
+    @property
+    def has_come(self) -> bool:
+        """Is there an item that need not be waited for?"""
+        return bool(self._parts)
+
     def unread(self, item: bytes) -> None:
         """Put back the item just returned, before anything else is awaited; the next one starts with it."""
         self._queue.parts.append(item)

@@ -222,8 +222,10 @@ class Relay(Response):
             guard, max_event=self._limits.max_event, max_whole=self._limits.max_body, dialect=spoken, encoder=encoder
         )
         answer.encoder = self._encoder = self._annotating(answer.encoder, guard)
-        await self._reply.start(200, [*STREAM_HEADERS, *self._reply.passed_headers(response, guard)])
         source = _body_of(response)
+        headers = [*STREAM_HEADERS, *self._reply.passed_headers(response, guard)]
+        if not (isinstance(source, ResponseStream) and source.has_come and self._reply.hold(headers)):
+            await self._reply.start(200, headers)
         last = b""
         ending: list[Command] = []
         failed: HTTPFailure | None = None
@@ -278,6 +280,7 @@ class Relay(Response):
             if size <= at_once:
                 commands = answer.feed(data, arrived)
             else:
+                await reply.flush()
                 commands = await offload(size * self._scan_cost, answer.feed, data, arrived)
             body = self._perform(commands)
             record.overhead.observe(perf_counter() - arrived)
@@ -287,6 +290,8 @@ class Relay(Response):
                 return body
             if body:
                 await reply.write(body)
+            else:
+                await reply.flush()
             if record.ttft is not None and (hot_path := self._hot_path or self._open_hot_path(source, answer)):
                 await hot_path.run()
                 if hot_path.blocked:

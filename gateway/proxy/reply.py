@@ -34,6 +34,7 @@ class Reply:
     send: Send
     _cycle: Any = None
     _protocol: Any = None  # our own server's; None where another one runs the application
+    _held: Headers | None = None  # of a head that is written with what follows
 
     def __init__(self, record: RequestRecord, error_body: Callable[[Json, int], Json]) -> None:
         self.status = 0
@@ -63,11 +64,29 @@ class Reply:
 
     async def start(self, status: int, headers: Headers) -> None:
         """The head, with the headers that every answer has before those given."""
-        self.status = status
+        self.status, self._held = status, None
         await self.send({"type": "http.response.start", "status": status, "headers": [*self._own, *headers]})
+
+    def hold(self, headers: Headers) -> bool:
+        """`start` with status 200, written with the first piece of the body, which has come: `write` or `flush` follows,
+        and nothing is waited for until then but what the last piece waits for. False under a server not our own."""
+        if self._protocol is None:
+            return False
+        self.status, self._held = 200, headers
+        return True
+
+    async def flush(self) -> None:
+        """Write the head that is held, if there is one."""
+        if self._held is not None:
+            await self.start(200, self._held)
 
     async def write(self, body: bytes, *, more: bool = True) -> None:
         """Write a piece of the body; the last one if not `more`."""
+        if (headers := self._held) is not None:
+            if (body or not more) and self._cycle.send_beginning(200, [*self._own, *headers], body, more=more):
+                self._held = None
+                return
+            await self.start(200, headers)
         message: Message = {"type": "http.response.body", "body": body, "more_body": more}
         self.waiting = True
         await self.send(message)
