@@ -24,10 +24,10 @@ _CONTENT = Channel.CONTENT  # to look up a member of an enumeration takes as lon
 def usual_completion(received: Json, metadata: Metadata) -> Json | None:
     """The answer as it is shown, its texts counted; None for an answer of any other kind."""
     choices, counts = received.get("choices"), metadata.counts
-    if type(choices) is not list or len(choices) != 1 or not received.keys() <= _ANSWER or not metadata.enforces:
+    if type(choices) is not list or len(choices) != 1 or not _ANSWER.issuperset(received) or not metadata.enforces:
         return None
     (choice,) = choices
-    if type(choice) is not dict or not choice.keys() <= _CHOICE or choice.get("logprobs") is not None:
+    if type(choice) is not dict or not _CHOICE.issuperset(choice) or choice.get("logprobs") is not None:
         return None
     index, message, reason = choice.get("index"), choice.get("message"), choice.get("finish_reason")
     if type(reason) is not str or reason not in FINISH_REASONS or counts.compiled.policy.constrain is not None:
@@ -55,7 +55,7 @@ def usual_completion(received: Json, metadata: Metadata) -> Json | None:
 def passes_plain(message: Json, counts: ChannelCounts) -> bool:
     """Is this a whole message of nothing but content in which there is nothing to do? It has been counted then."""
     content, role = message.get("content"), message.get("role")
-    if not (type(content) is type(role) is str and role in ROLES and message.keys() <= _MESSAGE):
+    if not (type(content) is type(role) is str and role in ROLES and _MESSAGE.issuperset(message)):
         return False
     if message.get("refusal") is not None or message.get("annotations") or counts.json_content:
         return False
@@ -64,7 +64,7 @@ def passes_plain(message: Json, counts: ChannelCounts) -> bool:
 
 def _is_usage(usage: Any) -> bool:
     """Is it an object of figures under names of the protocol's?"""
-    if type(usage) is not dict or not usage.keys() <= FIXED_NAMES:
+    if type(usage) is not dict or not FIXED_NAMES.issuperset(usage):
         return False
     others = [value for value in usage.values() if value is not None and not is_figure(value)]
     return not others or all(map(_is_usage, others))

@@ -124,5 +124,9 @@ class Response:
     def is_success(self) -> bool:
         return 200 <= self.status_code < 300
 
+    def abort(self) -> None:
+        """`aclose` without being awaited."""
+        self.stream.abort()
+
     async def aclose(self) -> None:
         self.stream.abort()

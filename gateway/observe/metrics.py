@@ -225,9 +225,10 @@ class Metrics:
 
     def record(self, fact: facts.Fact) -> None:
         """Count a fact. Raises ValueError for a histogram with other bounds than this one's."""
+        if isinstance(fact, facts.TextScanned):
+            self._record_text(fact)
+            return
         match fact:
-            case facts.TextScanned():
-                self._record_text(fact)
             case facts.RequestFinished():
                 self._record_request(fact)
             case facts.UpstreamFailed(upstream, kind):

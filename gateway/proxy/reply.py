@@ -68,8 +68,8 @@ class Reply:
         await self.send({"type": "http.response.start", "status": status, "headers": [*self._own, *headers]})
 
     def hold(self, headers: Headers) -> bool:
-        """`start` with status 200, written with the first piece of the body, which has come: `write` or `flush` follows,
-        and nothing is waited for until then but what the last piece waits for. False under a server not our own."""
+        """`start` with status 200, written with the first piece of the body, which has come; `write` or `flush`
+        follows, and nothing is waited for until then but what the last piece needs. False: not our own server."""
         if self._protocol is None:
             return False
         self.status, self._held = 200, headers

@@ -37,6 +37,15 @@ class RequestCycle(RequestResponseCycle):
     yet of the body.
     """
 
+    # What the base's constructor would set on each.
+    access_log = False
+    disconnected = False
+    more_body = True
+    response_started = False
+    response_complete = False
+    chunked_encoding: bool | None = None
+    expected_content_length = 0
+
     broken = False
     defect: Exception | None = None
     last = False
@@ -45,20 +54,13 @@ class RequestCycle(RequestResponseCycle):
     on_leave: Callable[[], None] | None = None  # called when the client has left
 
     def __init__(self, protocol: BoundedProtocol, *, keep_alive: bool) -> None:
-        super().__init__(
-            protocol.scope,
-            protocol.transport,
-            protocol.flow,
-            protocol.logger,
-            protocol.access_logger,
-            protocol.access_log,
-            protocol.server_state.default_headers,
-            SmallEvent(),
-            protocol.expect_100_continue,
-            keep_alive,
-            protocol.on_response_complete,
-        )
         self.protocol = protocol
+        self.scope, self.transport, self.flow = protocol.scope, protocol.transport, protocol.flow
+        self.logger, self.default_headers = protocol.logger, protocol.server_state.default_headers
+        self.message_event = SmallEvent()
+        self.on_response: Callable[[], None] = protocol.on_response_complete
+        self.keep_alive, self.waiting_for_100_continue = keep_alive, protocol.expect_100_continue
+        self.body = bytearray()
 
     async def run_asgi(self, app: Any) -> None:
         try:
