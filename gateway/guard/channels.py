@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import starmap
 from typing import Protocol
 
 from msgspec import Struct
@@ -193,11 +194,14 @@ class ChannelCounts:
         return ChannelCount(channel, counts.scanned, forwarded, replaced, withheld)
 
     def fact(self) -> TextScanned:
+        matches = self._matches
         return TextScanned(
             policy=self.compiled.policy.name,
             direction=self.direction,
-            channels=tuple([self._channel_count(channel, counts) for channel, counts in self._counts.items()]),
-            matches=tuple([MatchCount(*match, count) for match, count in self._matches.items()]),
+            channels=tuple(starmap(self._channel_count, self._counts.items())),
+            matches=tuple([MatchCount(*match, count) for match, count in self._matches.items()])
+            if self._matches
+            else (),
             restored=dict(self._restored),
             constraints=dict(self._constraints),
             overflows=self.overflows,

@@ -66,5 +66,7 @@ def _is_usage(usage: Any) -> bool:
     """Is it an object of figures under names of the protocol's?"""
     if type(usage) is not dict or not FIXED_NAMES.issuperset(usage):
         return False
-    others = [value for value in usage.values() if value is not None and not is_figure(value)]
-    return not others or all(map(_is_usage, others))
+    for value in usage.values():  # noqa: SIM110 - a generator takes longer than most of this
+        if not (value is None or is_figure(value) or _is_usage(value)):
+            return False
+    return True

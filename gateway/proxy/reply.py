@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from starlette.types import Message, Send
@@ -115,7 +116,9 @@ class Reply:
         forwarded = forwarded_headers(response)
         if self._limits:  # a client with limits of its own does not get those of the upstream's key
             forwarded = [(name, value) for name, value in forwarded if not name.startswith(RATE_LIMITS)]
-        if forwarded and not guard.metadata.pass_unopened([text for pair in forwarded for text in pair]):
+        if not forwarded:
+            return []
+        if not guard.metadata.pass_unopened([*chain(*forwarded)]):
             passes = guard.metadata.passes
             forwarded = [(name, value) for name, value in forwarded if passes(name) and passes(value)]
         return [(name.encode("ascii"), value.encode("latin-1")) for name, value in forwarded]

@@ -150,7 +150,7 @@ class RequestCycle(RequestResponseCycle):
         self.response_started, self.waiting_for_100_continue = True, False
         if self.more_body:
             self.keep_alive = False  # nobody will read the rest
-        lines = b"\r\n".join([b": ".join(pair) for pair in (*self.default_headers, *headers)])
+        lines = b"\r\n".join(map(b": ".join, (*self.default_headers, *headers)))
         return [STATUS_LINE[status], lines, b"\r\n" if self.keep_alive else b"\r\nconnection: close\r\n"]
 
     def _complete(self) -> None:
