@@ -199,9 +199,7 @@ class ChannelCounts:
             policy=self.compiled.policy.name,
             direction=self.direction,
             channels=tuple(starmap(self._channel_count, self._counts.items())),
-            matches=tuple([MatchCount(*match, count) for match, count in self._matches.items()])
-            if self._matches
-            else (),
+            matches=tuple([MatchCount(*match, count) for match, count in matches.items()]) if matches else (),
             restored=dict(self._restored),
             constraints=dict(self._constraints),
             overflows=self.overflows,

@@ -139,8 +139,10 @@ def _is_token(name: str) -> bool:
 
 def _encode_lines(headers: Mapping[str, str]) -> bytes:
     """Refuses what would end a line early: a header must not be able to smuggle in another."""
+    lines = ""
     for name, value in headers.items():
         if not _is_token(name) or not _FIELD_VALUE.fullmatch(value):
             message = f"the request's header {name[:64]!r} holds characters not allowed (line break, NUL)"
             raise httpx2.LocalProtocolError(message)
-    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("ascii")
+        lines += f"{name}: {value}\r\n"
+    return lines.encode("ascii")

@@ -180,12 +180,12 @@ class Relay(Response):
 
     def _open_guard(self, spoken: Dialect) -> AnswerGuard:
         request = self._request
-        names = (request.chat.model, request.route.rename)
+        model, rename = request.chat.model, request.route.rename
         return open_guard(
             spoken,
             request.policy,
             request.chat.choices,
-            tuple(name for name in names if name is not None),
+            (model,) if rename is None else (model, rename),
             self._record.on_finding,
             request.pseudonyms,
             request.json_content,

@@ -130,8 +130,8 @@ class RequestCycle(RequestResponseCycle):
         the body's length. False, and nothing is done, where only `send` can do it."""
         if self.disconnected or self.flow.write_paused or self.response_started or self.scope["method"] == "HEAD":
             return False
-        self.transport.write(b"".join([*self._begin(status, headers), b"\r\n", body]))
-        self._complete()
+        self.transport.write(b"".join([*self._begin_response(status, headers), b"\r\n", body]))
+        self._complete_response()
         return True
 
     def send_beginning(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes, *, more: bool) -> bool:
@@ -140,20 +140,20 @@ class RequestCycle(RequestResponseCycle):
             return False
         self.chunked_encoding = True
         piece = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-        head = [*self._begin(status, headers), b"transfer-encoding: chunked\r\n\r\n", piece]
+        head = [*self._begin_response(status, headers), b"transfer-encoding: chunked\r\n\r\n", piece]
         self.transport.write(b"".join(head if more else [*head, b"0\r\n\r\n"]))
         if not more:
-            self._complete()
+            self._complete_response()
         return True
 
-    def _begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
+    def _begin_response(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
         self.response_started, self.waiting_for_100_continue = True, False
         if self.more_body:
             self.keep_alive = False  # nobody will read the rest
         lines = b"\r\n".join(map(b": ".join, (*self.default_headers, *headers)))
         return [STATUS_LINE[status], lines, b"\r\n" if self.keep_alive else b"\r\nconnection: close\r\n"]
 
-    def _complete(self) -> None:
+    def _complete_response(self) -> None:
         if not self.keep_alive:
             self.keep_alive, self.last = True, True
         self.response_complete = True
