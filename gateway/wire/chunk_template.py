@@ -13,7 +13,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from gateway.wire.chunks import HEAD_FIELDS
 from gateway.wire.json import Json, reader
 from gateway.wire.message import is_figure
 
@@ -62,11 +61,21 @@ class TypedChunk(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
     def labels(self) -> dict[str, str]:
         """The texts around the content, by their names."""
-        return {name: label for name in HEAD_FIELDS if isinstance(label := getattr(self, name), str)}
+        labels = {"id": self.id, "object": self.object, "model": self.model}
+        if isinstance(self.system_fingerprint, str):
+            labels["system_fingerprint"] = self.system_fingerprint
+        if isinstance(self.service_tier, str):
+            labels["service_tier"] = self.service_tier
+        return labels
 
     def head(self) -> Json:
-        """What the next chunk repeats."""
-        return {name: value for name in HEAD_FIELDS if (value := getattr(self, name)) is not UNSET}
+        """What the next chunk repeats: `HEAD_FIELDS`, in their order."""
+        head: Json = {"id": self.id, "object": self.object, "created": self.created, "model": self.model}
+        if self.system_fingerprint is not UNSET:
+            head["system_fingerprint"] = self.system_fingerprint
+        if self.service_tier is not UNSET:
+            head["service_tier"] = self.service_tier
+        return head
 
     @property
     def has_figures(self) -> bool:

@@ -11,11 +11,27 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from gateway.wire.chunk_template import CONTENT, ChunkTemplate, decode_string, encode, read_typed
+from gateway.wire.chunks import HEAD_FIELDS
 from tests.support.examples import examples
 
 HEAD = '{"id":"c-1","object":"chat.completion.chunk","created":7,"model":"m","choices":[{"index":0,'
 PADDING = b',"obfuscation":"k3Xq9"}'
 ONE = (HEAD + '"delta":{"content":"Hello"},"logprobs":null,"finish_reason":null}],"system_fingerprint":"f"}').encode()
+
+
+def test_labels_and_head_are_those_of_every_chunk() -> None:
+    for more in (
+        {},
+        {"system_fingerprint": None},
+        {"service_tier": "t"},
+        {"service_tier": "t", "system_fingerprint": "f"},
+    ):
+        given = {**json.loads(ONE), **more}
+        chunk = read_typed(json.dumps(given).encode())
+        assert chunk is not None
+        around = [(name, given[name]) for name in HEAD_FIELDS if name in given]
+        assert list(chunk.head().items()) == around
+        assert list(chunk.labels().items()) == [pair for pair in around if isinstance(pair[1], str)]
 
 
 def template_of(data: bytes) -> ChunkTemplate | None:
