@@ -14,6 +14,7 @@
 #define MAX_BOUNDS 16 /* of a histogram */
 #define MAX_PLACES 8  /* of an event that may change */
 #define MAX_FIGURE 11 /* digits */
+#define MAX_NUMBER 20 /* digits of the number of an event that is sent */
 
 /* A gateway.guard.channels.Histogram. */
 typedef struct {
@@ -27,7 +28,7 @@ typedef struct {
     Py_ssize_t size;
 } Part;
 
-/* Parts with places between them, as a gateway.wire.chunk_template.ChunkTemplate has them. */
+/* Parts with places between them, as a gateway.wire.event_template.EventTemplate has them. */
 typedef struct {
     Part parts[MAX_PLACES + 1];
     unsigned char places[MAX_PLACES];
@@ -36,11 +37,12 @@ typedef struct {
 
 /* What a path refers to. */
 enum {
-    AROUND, KINDS, SHOWN, ORDER, BARE, BARE_ORDER, /* of the template */
+    AROUND, KINDS, SHOWN, ORDER, BARE, BARE_ORDER, BEFORE, /* of the template; BEFORE is its `line` */
     GUARD, TEXT, COUNTS, SCANNER, CURSOR, RELEASER, /* parameters of its constructor, in their order, behind the template;
                                                        CURSOR is None where the scanner has several */
     DECODE, ENCODE, ESCAPE,                         /* what reads and writes a content that is not plain */
     HELD, HOLD,                                     /* histograms */
+    TALLY, KEEP, PLACE,                             /* of the record; NULL where there is none */
     SENT, REST,                                     /* not parameters */
     REFERENCES
 };
@@ -54,9 +56,10 @@ typedef struct {
     PyObject_HEAD
     PyObject *at[REFERENCES];
     Form event, shown, bare;
+    Part before;
     Histogram held, hold;
     Py_ssize_t piece, limit, content, prompt, answer; /* the last three are places; prompt is -1 where nothing is counted */
-    int ready;
+    int empties, numbered, ready;
 } Path;
 
 #define CALL(function, argument) PyObject_CallFunctionObjArgs(self->at[function], argument, NULL)
@@ -74,8 +77,8 @@ typedef struct {
 } Attribute;
 
 static struct {
-    Attribute arrival, base, disconnected, folded, held, held_since, live, machine, now, scanned, state, total, usage,
-        write_paused, written;
+    Attribute ahead, arrival, base, disconnected, folded, held, held_since, left, live, machine, now, number, scanned,
+        state, total, usage, write_paused, written;
     PyObject *scan_quickly, *walk;
 } names;
 static descrgetfunc get_slot;
@@ -115,22 +118,29 @@ static int set(PyObject *object, Attribute *attribute, PyObject *value)
     return PyObject_SetAttr(object, attribute->name, value);
 }
 
+/* A number; -1 also with an exception. */
+static Py_ssize_t get_size(PyObject *object, Attribute *attribute)
+{
+    PyObject *value = get(object, attribute);
+    const Py_ssize_t size = value == NULL ? -1 : PyLong_AsSsize_t(value);
+    Py_XDECREF(value);
+    return size;
+}
+
+/* -1 with an exception. */
+static int set_size(PyObject *object, Attribute *attribute, Py_ssize_t size)
+{
+    PyObject *value = PyLong_FromSsize_t(size);
+    const int done = value == NULL ? -1 : set(object, attribute, value);
+    Py_XDECREF(value);
+    return done;
+}
+
 /* -1 with an exception. */
 static int add_to(PyObject *object, Attribute *attribute, Py_ssize_t amount)
 {
-    PyObject *value = get(object, attribute);
-    if (value == NULL)
-        return -1;
-    Py_ssize_t before = PyLong_AsSsize_t(value);
-    Py_DECREF(value);
-    if (before == -1 && PyErr_Occurred())
-        return -1;
-    value = PyLong_FromSsize_t(before + amount);
-    if (value == NULL)
-        return -1;
-    int done = set(object, attribute, value);
-    Py_DECREF(value);
-    return done;
+    const Py_ssize_t before = get_size(object, attribute);
+    return before == -1 && PyErr_Occurred() ? -1 : set_size(object, attribute, before + amount);
 }
 
 static int observe(const Histogram *histogram, double value)
@@ -336,6 +346,30 @@ static Py_ssize_t scan(const Path *self, PyObject *given, Py_ssize_t length)
     return PyErr_Occurred() ? -2 : live;
 }
 
+/* May as many characters be kept as come out at most, where any are? -1 with an exception. */
+static int may_keep(const Path *self, Py_ssize_t length)
+{
+    if (self->at[TALLY] == NULL)
+        return 1;
+    PyObject *held = get(self->at[RELEASER], &names.held);
+    const Py_ssize_t before = held == NULL ? -1 : PyUnicode_GetLength(held);
+    Py_XDECREF(held);
+    const Py_ssize_t left = before < 0 ? -1 : get_size(self->at[TALLY], &names.left);
+    return PyErr_Occurred() ? -1 : left >= before + length;
+}
+
+/* Keeps what comes out of a text, and what is held of it; -1 with an exception. */
+static int keep(const Path *self, PyObject *shown, PyObject *held)
+{
+    if (self->at[PLACE] != NULL && self->at[PLACE] != Py_None && set(self->at[PLACE], &names.ahead, held) < 0)
+        return -1;
+    if (self->at[TALLY] == NULL || PyUnicode_GetLength(shown) == 0)
+        return 0;
+    PyObject *kept = CALL(KEEP, shown);
+    Py_XDECREF(kept);
+    return kept == NULL ? -1 : add_to(self->at[TALLY], &names.left, -PyUnicode_GetLength(shown));
+}
+
 /* What comes out once `given` has been scanned, a new reference; what is held is counted as in
    ChannelText.note_held. */
 static PyObject *released(const Path *self, PyObject *given, Py_ssize_t live, PyObject *now)
@@ -369,6 +403,8 @@ static PyObject *released(const Path *self, PyObject *given, Py_ssize_t live, Py
             goto failed;
     } else if (kept && since == Py_None && set(self->at[TEXT], &names.held_since, now) < 0)
         goto failed;
+    if (keep(self, shown, held) < 0)
+        goto failed;
     Py_DECREF(since);
     Py_DECREF(held);
     return shown;
@@ -382,15 +418,13 @@ failed:
 /* The event with this in its places, a new reference. */
 static PyObject *event_of(const Form *form, const Part *found)
 {
-    Py_ssize_t size = LINE_SIZE + EVENT_END_SIZE;
+    Py_ssize_t size = 0;
     for (int place = 0; place <= form->count; place++)
         size += form->parts[place].size + (place < form->count ? found[form->places[place]].size : 0);
     PyObject *event = PyBytes_FromStringAndSize(NULL, size);
     if (event == NULL)
         return NULL;
     char *to = PyBytes_AsString(event);
-    memcpy(to, LINE, LINE_SIZE);
-    to += LINE_SIZE;
     for (int place = 0; place <= form->count; place++) {
         const Part part = form->parts[place];
         memcpy(to, part.text, (size_t)part.size);
@@ -401,8 +435,25 @@ static PyObject *event_of(const Form *form, const Part *found)
             to += given.size;
         }
     }
-    memcpy(to, EVENT_END, EVENT_END_SIZE);
     return event;
+}
+
+/* The number of the event that is sent, in `digits`; -1 with an exception. */
+static int write_number(const Path *self, Part *number, char *digits)
+{
+    const Py_ssize_t given = get_size(self->at[TALLY], &names.number);
+    char *at = digits + MAX_NUMBER;
+    if (given < 0) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "the number of an event is not known");
+        return -1;
+    }
+    Py_ssize_t rest = given;
+    do
+        *--at = (char)('0' + rest % 10);
+    while ((rest /= 10) > 0);
+    *number = (Part){at, digits + MAX_NUMBER - at};
+    return set_size(self->at[TALLY], &names.number, given + 1);
 }
 
 /* The event with this content, a new reference. */
@@ -410,10 +461,14 @@ static PyObject *shown_event(const Path *self, PyObject *shown, Part *found)
 {
     PyObject *encoded = NULL, *event;
     Part *content = &found[self->content];
+    char digits[MAX_NUMBER];
     content->text = PyUnicode_AsUTF8AndSize(shown, &content->size);
-    if (content->text == NULL)
-        return NULL;
-    if (!is_plain(content->text, content->size)) {
+    if (content->text == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_UnicodeError)) /* half a surrogate pair, which JSON can write */
+            return NULL;
+        PyErr_Clear();
+    }
+    if (content->text == NULL || !is_plain(content->text, content->size)) {
         encoded = CALL(ENCODE, shown);
         if (encoded != NULL)
             REPLACE(encoded, CALL(ESCAPE, encoded));
@@ -426,7 +481,7 @@ static PyObject *shown_event(const Path *self, PyObject *shown, Part *found)
         }
         *content = (Part){PyBytes_AsString(encoded) + 1, PyBytes_Size(encoded) - 2};
     }
-    event = event_of(&self->shown, found);
+    event = self->numbered && write_number(self, &found[self->event.count], digits) < 0 ? NULL : event_of(&self->shown, found);
     Py_XDECREF(encoded);
     return event;
 }
@@ -435,11 +490,14 @@ static PyObject *shown_event(const Path *self, PyObject *shown, Part *found)
 static Py_ssize_t relay_event(const Path *self, const char *data, Py_ssize_t at, Py_ssize_t size, PyObject *now,
                               PyObject **sent)
 {
-    Part found[MAX_PLACES];
+    Part found[MAX_PLACES + 1]; /* the last is the number of the event that is sent */
     int plain = 1;
-    if (size - at < LINE_SIZE || memcmp(data + at, LINE, LINE_SIZE) != 0)
+    Py_ssize_t begin = at;
+    if (size - at >= self->before.size && memcmp(data + at, self->before.text, (size_t)self->before.size) == 0)
+        begin += self->before.size;
+    if (size - begin < LINE_SIZE || memcmp(data + begin, LINE, LINE_SIZE) != 0)
         return 0;
-    Py_ssize_t end = find_places(self, data, at + LINE_SIZE, size, found, &plain);
+    Py_ssize_t end = find_places(self, data, begin + LINE_SIZE, size, found, &plain);
     if (end == 0 || end - at > self->limit || size - end < EVENT_END_SIZE ||
         memcmp(data + end, EVENT_END, EVENT_END_SIZE) != 0)
         return 0;
@@ -449,7 +507,8 @@ static Py_ssize_t relay_event(const Path *self, const char *data, Py_ssize_t at,
     const Py_ssize_t length = PyUnicode_GetLength(given);
     /* Where a backtick stands JSON may begin, which is a text of its own. */
     const Py_ssize_t fence = PyUnicode_FindChar(given, '`', 0, length, 1);
-    Py_ssize_t live = fence == -2 ? -2 : length > self->piece || fence >= 0 ? -1 : scan(self, given, length);
+    const int may = fence == -2 ? -1 : length > self->piece || fence >= 0 ? 0 : may_keep(self, length);
+    Py_ssize_t live = may > 0 ? scan(self, given, length) : may - 1;
     PyObject *shown = live < 0 ? NULL : released(self, given, live, now), *event = NULL;
     Py_DECREF(given);
     if (shown == NULL)
@@ -457,7 +516,7 @@ static Py_ssize_t relay_event(const Path *self, const char *data, Py_ssize_t at,
     end += EVENT_END_SIZE;
     if (self->prompt >= 0 && note_usage(self, found) < 0)
         end = -1;
-    else if (PyUnicode_GetLength(shown) > 0 || length == 0)
+    else if (PyUnicode_GetLength(shown) > 0 || (length == 0 && self->empties))
         end = (event = shown_event(self, shown, found)) == NULL ? -1 : end;
     else if (self->bare.count >= 0)
         end = (event = event_of(&self->bare, found)) == NULL ? -1 : end;
@@ -587,42 +646,69 @@ static int open_counted(Path *self, PyObject *counted)
 /* -1 with an exception. */
 static int open_template(Path *self, PyObject *template)
 {
-    static const char *const attributes[] = {"around", "kinds", "shown", "order", "bare", "bare_order"};
-    for (int name = AROUND; name <= BARE_ORDER; name++)
+    static const char *const attributes[] = {"around", "kinds", "shown", "order", "bare", "bare_order", "line"};
+    for (int name = AROUND; name <= BEFORE; name++)
         if ((self->at[name] = PyObject_GetAttrString(template, attributes[name])) == NULL)
             return -1;
     if (open_form(&self->event, self->at[AROUND], self->at[KINDS], 0) < 0)
         return -1;
-    if (open_form(&self->shown, self->at[SHOWN], self->at[ORDER], self->event.count) < 0 ||
-        open_form(&self->bare, self->at[BARE], self->at[BARE_ORDER], self->event.count) < 0)
+    if (open_form(&self->shown, self->at[SHOWN], self->at[ORDER], self->event.count + 1) < 0 ||
+        open_form(&self->bare, self->at[BARE], self->at[BARE_ORDER], self->event.count) < 0 ||
+        PyBytes_AsStringAndSize(self->at[BEFORE], (char **)&self->before.text, &self->before.size) < 0)
         return -1;
+    for (int place = 0; place < self->shown.count; place++)
+        self->numbered |= self->shown.places[place] == self->event.count;
     while (self->content < self->event.count && self->event.places[self->content] != CONTENT)
         self->content++;
     if (self->content >= self->event.count || self->shown.count < 0) {
         PyErr_SetString(PyExc_ValueError, "a template has no content");
         return -1;
     }
-    PyObject *counted = PyObject_GetAttrString(template, "counted");
-    const int opened = counted == NULL ? -1 : open_counted(self, counted);
+    PyObject *counted = PyObject_GetAttrString(template, "counted"), *empties = NULL;
+    int opened = counted == NULL ? -1 : open_counted(self, counted);
+    if (opened == 0 && (empties = PyObject_GetAttrString(template, "empties")) != NULL)
+        self->empties = PyObject_IsTrue(empties);
+    opened = empties == NULL || self->empties < 0 ? -1 : opened;
     Py_XDECREF(counted);
+    Py_XDECREF(empties);
     return opened;
+}
+
+/* None, or a gateway.guard.bytes_path.Record. -1 with an exception. */
+static int open_record(Path *self, PyObject *record)
+{
+    if (record != Py_None) {
+        PyObject *given[3];
+        if (!PyTuple_Check(record)) {
+            PyErr_SetString(PyExc_TypeError, "a record is a tuple");
+            return -1;
+        }
+        if (!PyArg_ParseTuple(record, "OOO", &given[0], &given[1], &given[2]))
+            return -1;
+        for (int name = TALLY; name <= PLACE; name++)
+            self->at[name] = Py_NewRef(given[name - TALLY]);
+    } else if (self->numbered) {
+        PyErr_SetString(PyExc_ValueError, "no record has the number of an event");
+        return -1;
+    }
+    return 0;
 }
 
 static int path_init(PyObject *object, PyObject *arguments, PyObject *keywords)
 {
     Path *self = (Path *)object;
-    PyObject *given[SENT], *template;
+    PyObject *given[TALLY], *template, *record;
     if (self->at[AROUND] != NULL || (keywords != NULL && PyDict_Size(keywords) > 0)) {
         PyErr_SetString(PyExc_TypeError, "a path is made once, and without keywords");
         return -1;
     }
-    if (!PyArg_ParseTuple(arguments, "OOOOOOOOOOOOnn", &template, &given[GUARD], &given[TEXT], &given[COUNTS],
+    if (!PyArg_ParseTuple(arguments, "OOOOOOOOOOOOOnn", &template, &given[GUARD], &given[TEXT], &given[COUNTS],
                           &given[SCANNER], &given[CURSOR], &given[RELEASER], &given[DECODE], &given[ENCODE],
-                          &given[ESCAPE], &given[HELD], &given[HOLD], &self->piece, &self->limit))
+                          &given[ESCAPE], &given[HELD], &given[HOLD], &record, &self->piece, &self->limit))
         return -1;
-    if (open_template(self, template) < 0)
+    if (open_template(self, template) < 0 || open_record(self, record) < 0)
         return -1;
-    for (int name = GUARD; name < SENT; name++)
+    for (int name = GUARD; name < TALLY; name++)
         self->at[name] = Py_NewRef(given[name]);
     self->at[SENT] = PyBytes_FromStringAndSize(NULL, 0);
     self->at[REST] = PyBytes_FromStringAndSize(NULL, 0);
@@ -931,11 +1017,13 @@ PyMODINIT_FUNC PyInit__bytes_path(void)
         PyObject **at;
         const char *text;
     } interned[] = {
-        {&names.arrival.name, "arrival"}, {&names.base.name, "base"},
-        {&names.disconnected.name, "disconnected"}, {&names.folded.name, "folded"},
-        {&names.held.name, "held"}, {&names.held_since.name, "held_since"},
+        {&names.ahead.name, "ahead"}, {&names.arrival.name, "arrival"},
+        {&names.base.name, "base"}, {&names.disconnected.name, "disconnected"},
+        {&names.folded.name, "folded"}, {&names.held.name, "held"},
+        {&names.held_since.name, "held_since"}, {&names.left.name, "left"},
         {&names.live.name, "live"}, {&names.machine.name, "machine"},
-        {&names.now.name, "now"}, {&names.scan_quickly, "scan_quickly"},
+        {&names.now.name, "now"}, {&names.number.name, "number"},
+        {&names.scan_quickly, "scan_quickly"},
         {&names.scanned.name, "scanned"}, {&names.state.name, "state"},
         {&names.total.name, "total"}, {&names.usage.name, "usage"},
         {&names.walk, "walk"}, {&names.write_paused.name, "write_paused"},

@@ -361,7 +361,7 @@ def test_the_one_in_c_refuses_what_it_cannot_use() -> None:
         with pytest.raises(TypeError):
             path.feed(*arguments)
     assert path.feed(b"", 0.0) == b"" and path.feed(b"\n\n", 0.0) is None and path.rest == b"\n\n"
-    for place, wrong in ((0, b""), (10, object()), (11, object()), (12, "many")):
+    for place, wrong in ((0, b""), (10, object()), (11, object()), (12, "kept"), (13, "many")):
         with pytest.raises((TypeError, ValueError, AttributeError)):
             native(*given[:place], wrong, *given[place + 1 :])
     for wrong_part in (

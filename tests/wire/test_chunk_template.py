@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from gateway.wire.chunk_template import CONTENT, ChunkTemplate, decode_string, encode, read_typed
+from gateway.wire.chunk_template import decode_string, encode, read_typed
+from gateway.wire.event_template import CONTENT, EventTemplate
 from tests.support.examples import examples
 
 HEAD = '{"id":"c-1","object":"chat.completion.chunk","created":7,"model":"m","choices":[{"index":0,'
@@ -18,13 +19,13 @@ PADDING = b',"obfuscation":"k3Xq9"}'
 ONE = (HEAD + '"delta":{"content":"Hello"},"logprobs":null,"finish_reason":null}],"system_fingerprint":"f"}').encode()
 
 
-def template_of(data: bytes) -> ChunkTemplate | None:
+def template_of(data: bytes) -> EventTemplate | None:
     chunk = read_typed(data)
     assert chunk is not None
-    return ChunkTemplate.of(data, chunk)
+    return chunk.template(data)
 
 
-def read(template: ChunkTemplate, data: bytes) -> str | None:
+def read(template: EventTemplate, data: bytes) -> str | None:
     """The content of an event's data, None if that differs in anything else."""
     found = template.read(data)
     try:
@@ -33,11 +34,11 @@ def read(template: ChunkTemplate, data: bytes) -> str | None:
         return None
 
 
-def quoted(template: ChunkTemplate, values: list[bytes]) -> bytes:
+def quoted(template: EventTemplate, values: list[bytes]) -> bytes:
     return b'"%b"' % values[template.kinds.index(CONTENT)]
 
 
-def show(template: ChunkTemplate, data: bytes, content: str) -> bytes:
+def show(template: EventTemplate, data: bytes, content: str) -> bytes:
     """The data with this content."""
     found = template.read(data)
     assert found is not None
@@ -47,7 +48,7 @@ def show(template: ChunkTemplate, data: bytes, content: str) -> bytes:
         for before, place in zip(template.shown, template.order, strict=False)
         for part in (before, found[0][place])
     ]
-    return b"".join((*parts, template.shown[-1]))
+    return b"".join((*parts, template.shown[-1])).removeprefix(b"data: ")
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -198,6 +199,6 @@ def test_what_is_counted_is_shown_without_a_content_too() -> None:
     template = template_of(COUNTED)
     assert template is not None and template.counted is not None
     assert b"".join(template.bare).endswith(
-        b'"choices":[],"system_fingerprint":"f","usage":{"prompt_tokens":,"completion_tokens":,"total_tokens":}}'
+        b'"choices":[],"system_fingerprint":"f","usage":{"prompt_tokens":,"completion_tokens":,"total_tokens":}}\n\n'
     )
     assert (template_of(ONE) or template).bare == ()
