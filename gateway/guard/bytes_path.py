@@ -42,7 +42,8 @@ class Record(NamedTuple):
 class BytesPath(Protocol):
     """The events of one template, whose content is one text.
 
-    Of a read that was not taken to its end, `sent` is for the events that were, and `rest` are the other bytes.
+    Of a read that was not taken to its end, `sent` is for the events that were, and `rest` are the other bytes. What
+    changes with each event may be written to the guard, the text and the record only by `write_back`.
     """
 
     @property
@@ -51,6 +52,10 @@ class BytesPath(Protocol):
     def rest(self) -> bytes: ...
     def feed(self, data: bytes, now: float, /) -> bytes | None:
         """The bytes to send for a read, possibly none; None if a part was not consumed. `now` as in `StreamAnswer`."""
+
+    def write_back(self) -> None:
+        """To be called before another path is taken, or anything is read of what the path changes; not needed where a
+        part of a read was not consumed."""
 
 
 class PythonBytesPath:
@@ -139,6 +144,9 @@ class PythonBytesPath:
             return sent
         self.sent, self.rest = sent, data[at:]
         return None
+
+    def write_back(self) -> None:
+        """Nothing: all is written down."""
 
     def _scan(self, text: str) -> int | None:
         """`Scanner.scan_quickly`."""
@@ -232,7 +240,7 @@ def open_bytes_path(
     quick = text.censor.quick_scanner()
     if quick is None or not all(map(bytes.isascii, template.shown)):
         return None
-    if record is not None and template.numbered and not 0 <= record.tally.number < MAX_NUMBER:
+    if record is not None and not (-1 if template.numbered else -2) < record.tally.number < MAX_NUMBER:
         return None
     scanner, piece = quick
     return IMPLEMENTATION(
