@@ -81,6 +81,7 @@ WAYS = {
 }
 EACH_WAY = pytest.mark.parametrize("way", WAYS)
 BODY = {"model": "m", "input": "x", "messages": [{"role": "user", "content": "x"}], "max_tokens": 9}
+ENDINGS = ("close", "fail", "cancel")
 Event = dict[str, Any]
 
 
@@ -225,7 +226,7 @@ def parsed(event: bytes) -> Any:
 
 
 def fed(
-    policy: Policy, way: str, reads: list[bytes], implementation: Any, left: int | None = None, fails: bool = False
+    policy: Policy, way: str, reads: list[bytes], implementation: Any, left: int | None = None, ending: str = "close"
 ) -> Result:
     """`implementation`: None for none, "slow" for no fast path at all. `left`: characters that may be kept."""
     upstream, client = WAYS[way]
@@ -261,16 +262,21 @@ def fed(
     with ExitStack() as patches:
         for each in (patch.object(bytes_path, "IMPLEMENTATION", Counted), answer_id, *without):
             patches.enter_context(each)
-        commands = play(answer, reads, fails)
+        commands = play(answer, reads, ending)
     places = guard._texts.places if isinstance(guard, EventGuard) else {}
     texts = {place: ("".join(text.shown), text.exact, text.ahead, text.closed) for place, text in places.items()}
     return Result(commands, (texts, tally.left, tally.number, guard.usage, guard.reasons), taken)
 
 
-def play(answer: StreamAnswer, reads: list[bytes], fails: bool) -> list[list[Command]]:
+def play(answer: StreamAnswer, reads: list[bytes], ending: str) -> list[list[Command]]:
     commands = [answer.feed(read, float(number)) for number, read in enumerate(reads)]
     now = float(len(reads))
-    return [*commands, answer.fail(failure("It ended.", "upstream_failed"), now) if fails else answer.close(now)]
+    if ending == "cancel":
+        return [*commands, answer.cancel()]
+    return [
+        *commands,
+        answer.close(now) if ending == "close" else answer.fail(failure("It ended.", "upstream_failed"), now),
+    ]
 
 
 def assert_equal(policy: Policy, way: str, reads: list[bytes], implementation: Any, **given: Any) -> Result:
@@ -309,7 +315,7 @@ STEPS = st.builds(
     cuts=st.none() | st.lists(st.integers(0, 9000), max_size=6),
     noise=st.lists(st.tuples(st.integers(0, 9000), st.sampled_from(b'\n\r"\\`\x00\xffa1{},: ')), max_size=2),
     left=st.none() | st.integers(0, 1500),
-    fails=st.booleans(),
+    ending=st.sampled_from(ENDINGS),
 )
 def test_what_comes_out_is_what_the_other_ways_write(
     implementation: Any,
@@ -322,27 +328,31 @@ def test_what_comes_out_is_what_the_other_ways_write(
     cuts: list[int] | None,
     noise: list[tuple[int, int]],
     left: int | None,
-    fails: bool,
+    ending: str,
 ) -> None:
     if padding is not None:
         steps = [changed(step, padding=step.padding or padding) for step in steps]
     events = scripted(WAYS[way][0], [Step("Once "), Step("upon "), *steps], escaped, compact)
+    events = events if ending == "close" else events[:-3]
     if cuts is not None or noise:
         data = bytearray(b"".join(events))
         for place, byte in noise:
             data[place % len(data)] = byte
         events = cut(bytes(data), cuts or [])
-    assert_equal(policy, way, events, implementation, left=left, fails=fails)
+    assert_equal(policy, way, events, implementation, left=left, ending=ending)
 
 
 @BOTH
 @EACH_WAY
-@pytest.mark.parametrize("fails", [False, True])
-def test_every_cut_of_a_stream_comes_out_the_same(implementation: Any, way: str, fails: bool) -> None:
-    texts = ("Once ", "upon ", "a 12MON", "day", "12MON", "KEYS", " é", "a")
-    data = b"".join(scripted(WAYS[way][0], [Step(text, padding="k3") for text in texts])[: -1 if fails else None])
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_every_cut_of_a_stream_comes_out_the_same(implementation: Any, way: str, ending: str) -> None:
+    texts = ("Once ", "upon ", "a 12MON", "day", "12MON", "KEYS", " é", "on", "a")
+    events = scripted(WAYS[way][0], [Step(text, padding="k3") for text in texts])
+    while ending != "close" and b'"a"' not in events[-1]:
+        events.pop()
+    data = b"".join(events)
     for place in range(len(data)):
-        found, other = (fed(WORDS, way, cut(data, [place]), each, fails=fails) for each in (implementation, None))
+        found, other = (fed(WORDS, way, cut(data, [place]), each, ending=ending) for each in (implementation, None))
         assert (found.commands, found.kept) == (other.commands, other.kept)
 
 
