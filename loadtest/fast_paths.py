@@ -72,7 +72,11 @@ def measured_paths(size: int = _PROSE.tokens) -> list[MeasuredPath]:
     detectors = compile_policy(Policy(name="detectors", rules=rules))
     cold = "".join(word[:-1] for word in listed)
     once = [[cold[at : at + 4] for at in range(0, len(cold), 4)][: 100 * size]]
-    native, translated = ("an event that adds to a text: ", "a chunk becomes an event: ")
+    native, steady, translated = (
+        "an event that adds to a text: ",
+        "equal but for that: ",
+        "a chunk becomes an event: ",
+    )
     return [
         MeasuredPath("one event a read", sse.Decoder, "single", lambda: words, prose),
         MeasuredPath("chunks like the one before", FastPath, "repeat", lambda: words, prose),
@@ -86,11 +90,14 @@ def measured_paths(size: int = _PROSE.tokens) -> list[MeasuredPath]:
             "words that come once", LiteralMachine, "walk", lambda: compiled(listed), once, fresh=True, in_python=True
         ),
         *(
-            MeasuredPath(native + name, EventFastPath, "repeat", lambda: words, prose, upstream=dialect, client=dialect)
+            MeasuredPath(kind + name, EventFastPath, method, lambda: words, prose, upstream=dialect, client=dialect)
+            for kind, method in ((native, "repeat"), (steady, "bytes_path"))
             for name, dialect in (("responses", RESPONSES), ("messages", MESSAGES))
         ),
-        MeasuredPath(translated + "responses", ResponsesEncoder, "content", lambda: words, prose, client=RESPONSES),
-        MeasuredPath(translated + "messages", MessagesEncoder, "content", lambda: words, prose, client=MESSAGES),
+        MeasuredPath(
+            translated + "responses", ResponsesEncoder, "content_form", lambda: words, prose, client=RESPONSES
+        ),
+        MeasuredPath(translated + "messages", MessagesEncoder, "content_form", lambda: words, prose, client=MESSAGES),
     ]
 
 

@@ -150,6 +150,9 @@ def fed(policy: Policy, reads: list[bytes], implementation: Any) -> tuple[list[l
             self.sent, self.rest = self.path.sent, self.path.rest
             return sent
 
+        def write_back(self) -> None:
+            self.path.write_back()
+
     given: Any = patch.object(bytes_path, "IMPLEMENTATION", Counted)
     if implementation in (None, Ways):
         given = patch.object(FastPath, "bytes_path", lambda *_: None)
@@ -361,7 +364,7 @@ def test_the_one_in_c_refuses_what_it_cannot_use() -> None:
         with pytest.raises(TypeError):
             path.feed(*arguments)
     assert path.feed(b"", 0.0) == b"" and path.feed(b"\n\n", 0.0) is None and path.rest == b"\n\n"
-    for place, wrong in ((0, b""), (10, object()), (11, object()), (12, "many")):
+    for place, wrong in ((0, b""), (10, object()), (11, object()), (12, "kept"), (13, "many")):
         with pytest.raises((TypeError, ValueError, AttributeError)):
             native(*given[:place], wrong, *given[place + 1 :])
     for wrong_part in (
@@ -380,8 +383,10 @@ def test_the_one_in_c_refuses_what_it_cannot_use() -> None:
         with pytest.raises((TypeError, ValueError)):
             native(template, *given[1:])
     for place in (2, 3, 4, 5, 6):  # what is no text, count, scanner, cursor or releaser
+        broken = native(*given[:place], object(), *given[place + 1 :])
         with pytest.raises((AttributeError, TypeError)):
-            native(*given[:place], object(), *given[place + 1 :]).feed(event("a "), 0.0)
+            broken.feed(event("a "), 0.0)
+            broken.write_back()
     cycle = [path]
     cycle.append(cycle)
     del cycle, path
