@@ -72,6 +72,7 @@ def word_lists(alphabet: str) -> st.SearchStrategy[list[str]]:
     return st.lists(word, min_size=1, max_size=3)
 
 
+@cache
 @st.composite
 def policies(draw: st.DrawFn, alphabet: str) -> Policy:
     rules = []
