@@ -7,6 +7,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -31,12 +32,13 @@ gc.set_threshold(10_000, 20, 20)
 gc.disable()  # until all is collected
 
 SLOWEST = 15  # files whose time is printed
-# What starts processes takes longest and waits most: first, so that no worker ends alone with it.
-FIRST = ("serving", "loadtest", "cli")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.parent.name not in FIRST)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from tests.support.scheduling import ScheduleOfTwoQueues  # only the process that distributes needs it
+
+    return ScheduleOfTwoQueues(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
