@@ -251,7 +251,7 @@ class CodedWords(ObfuscatedWords):
         self._count()
         place, node = spot.place, spot.place.node
         if letters is None:
-            to = self._spot(place, node, place.flags | DOUBLED)
+            to = self._spot(place, node, place.flags | self._places.interruption(place.encoding))
         else:
             to = None
             for letter in letters:
