@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy import stats
-from scipy.stats import contingency
+import scipy  # which imports its modules when they are first used: `stats` takes a second
 
 
 def total_variation(one: Sequence[float], other: Sequence[float]) -> float:
@@ -19,7 +18,7 @@ def wilson(right: int, of: int) -> tuple[float, float]:
     """The bounds of a share's 95 % interval, after Wilson. Raises ValueError for a share of nothing."""
     if not 0 <= right <= of or not of:
         raise ValueError(f"{right} of {of} is no share")
-    low, high = stats.binomtest(right, of).proportion_ci(method="wilson")
+    low, high = scipy.stats.binomtest(right, of).proportion_ci(method="wilson")
     return float(low), float(high)
 
 
@@ -27,7 +26,7 @@ def mcnemar(gained: int, lost: int) -> float:
     """McNemar's test, exact and two-sided: the probability of so uneven a split of the questions that only one of two
     ways answers, if each of them were as likely to go either way."""
     changed = gained + lost
-    return float(stats.binomtest(gained, changed).pvalue) if changed else 1.0
+    return float(scipy.stats.binomtest(gained, changed).pvalue) if changed else 1.0
 
 
 def holm(chances: Sequence[float]) -> list[float]:
@@ -51,12 +50,12 @@ class ChiSquare:
     @property
     def p(self) -> float:
         """The probability of a statistic as large."""
-        return float(stats.chi2.sf(self.statistic, self.freedom))
+        return float(scipy.stats.chi2.sf(self.statistic, self.freedom))
 
     @property
     def log10_p(self) -> float:
         """Its logarithm; minus infinity for probabilities below those of floats, some 10 to the power of -308."""
-        return float(stats.chi2.logsf(self.statistic, self.freedom)) / math.log(10)
+        return float(scipy.stats.chi2.logsf(self.statistic, self.freedom)) / math.log(10)
 
 
 def independence(table: Sequence[Sequence[float]]) -> tuple[ChiSquare, float]:
@@ -66,14 +65,14 @@ def independence(table: Sequence[Sequence[float]]) -> tuple[ChiSquare, float]:
     columns = [column for column in zip(*rows, strict=True) if sum(column)]
     if len(rows) < 2 or len(columns) < 2:
         raise ValueError("a contingency table needs two rows and two columns with counts")
-    test = stats.chi2_contingency(columns, correction=False)
+    test = scipy.stats.chi2_contingency(columns, correction=False)
     cramers = math.sqrt(test.statistic / (sum(map(sum, columns)) * (min(len(rows), len(columns)) - 1)))
     return ChiSquare(float(test.statistic), test.dof), cramers
 
 
 def least_expected(table: Sequence[Sequence[float]]) -> float:
     """The smallest count that Pearson's test expects in a cell. It is trusted where that is 5 or more (Cochran)."""
-    return float(contingency.expected_freq(table).min()) if any(map(any, table)) else 0.0
+    return float(scipy.stats.contingency.expected_freq(table).min()) if any(map(any, table)) else 0.0
 
 
 def against_exact(seen: Sequence[float], expected: Sequence[float]) -> ChiSquare:
@@ -84,4 +83,4 @@ def against_exact(seen: Sequence[float], expected: Sequence[float]) -> ChiSquare
     freedom = len(pairs) - 1
     if any(not weight for _, weight in pairs):
         return ChiSquare(math.inf, freedom)
-    return ChiSquare(float(stats.chisquare(*zip(*pairs, strict=True)).statistic), freedom)
+    return ChiSquare(float(scipy.stats.chisquare(*zip(*pairs, strict=True)).statistic), freedom)

@@ -16,6 +16,7 @@ from time import process_time_ns
 from unittest.mock import patch
 
 from gateway.automata.literals import LiteralMachine
+from gateway.censor import scanner
 from gateway.censor.compile import CompiledPolicy, compile_policy
 from gateway.censor.pattern_cursor import PatternCursor
 from gateway.censor.scanner import Scanner
@@ -47,6 +48,7 @@ _PROSE = Scenario(
 class MeasuredPath:
     """A method that answers None where the slow path has to be taken, and what to measure it with. `stamped`: `created`
     rises from chunk to chunk. `fresh`: the rules are compiled for each run, so that nothing is computed before.
+    `in_python`: within the scanner in Python, since the one in C does not call the method.
     `upstream` and `client` are the dialects of the answer."""
 
     name: str
@@ -56,6 +58,7 @@ class MeasuredPath:
     texts: Sequence[Sequence[str]]
     stamped: bool = False
     fresh: bool = False
+    in_python: bool = False
     upstream: Dialect = CHAT
     client: Dialect = CHAT
 
@@ -69,25 +72,45 @@ def measured_paths(size: int = _PROSE.tokens) -> list[MeasuredPath]:
     detectors = compile_policy(Policy(name="detectors", rules=rules))
     cold = "".join(word[:-1] for word in listed)
     once = [[cold[at : at + 4] for at in range(0, len(cold), 4)][: 100 * size]]
-    native, translated = ("an event that adds to a text: ", "a chunk becomes an event: ")
+    native, steady, translated = (
+        "an event that adds to a text: ",
+        "equal but for that: ",
+        "a chunk becomes an event: ",
+    )
     return [
         MeasuredPath("one event a read", sse.Decoder, "single", lambda: words, prose),
         MeasuredPath("chunks like the one before", FastPath, "repeat", lambda: words, prose),
         MeasuredPath("equal but for content and figures", FastPath, "bytes_path", lambda: words, prose, stamped=True),
         MeasuredPath("all words over a chunk", Scanner, "scan_quickly", lambda: words, prose),
-        MeasuredPath("all patterns over a chunk", PatternCursor, "try_quickly", lambda: detectors, prose),
-        MeasuredPath("words that come once", LiteralMachine, "walk", lambda: compiled(listed), once, fresh=True),
+        MeasuredPath(
+            "all patterns over a chunk", PatternCursor, "try_quickly", lambda: detectors, prose, in_python=True
+        ),
+        MeasuredPath("all patterns over a chunk, in C", Scanner, "scan_quickly", lambda: detectors, prose),
+        MeasuredPath(
+            "words that come once", LiteralMachine, "walk", lambda: compiled(listed), once, fresh=True, in_python=True
+        ),
         *(
-            MeasuredPath(native + name, EventFastPath, "repeat", lambda: words, prose, upstream=dialect, client=dialect)
+            MeasuredPath(kind + name, EventFastPath, method, lambda: words, prose, upstream=dialect, client=dialect)
+            for kind, method in ((native, "repeat"), (steady, "bytes_path"))
             for name, dialect in (("responses", RESPONSES), ("messages", MESSAGES))
         ),
-        MeasuredPath(translated + "responses", ResponsesEncoder, "content", lambda: words, prose, client=RESPONSES),
-        MeasuredPath(translated + "messages", MessagesEncoder, "content", lambda: words, prose, client=MESSAGES),
+        MeasuredPath(
+            translated + "responses", ResponsesEncoder, "content_form", lambda: words, prose, client=RESPONSES
+        ),
+        MeasuredPath(translated + "messages", MessagesEncoder, "content_form", lambda: words, prose, client=MESSAGES),
     ]
 
 
 def run(way: MeasuredPath) -> tuple[float, list[bytes]]:
     """Microseconds of CPU a chunk, from the upstream's bytes to the client's, and these."""
+    if not way.in_python:
+        return _run(way)
+    over_words, _, scan_quickly = scanner.IN_PYTHON
+    with patch.object(scanner, "over_words", over_words), patch.object(Scanner, "scan_quickly", scan_quickly):
+        return _run(way)
+
+
+def _run(way: MeasuredPath) -> tuple[float, list[bytes]]:
     policy, limits = way.policy(), Limits()
     script = next(each.script for each in DIALECTS.values() if each.path.endswith(way.upstream.path))
     read = [

@@ -7,10 +7,13 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from prometheus_client import values
+
+from tests.support.native import SCANNER, native_module, stepping
 
 # What a test checks is not how long the machine takes; it may be busy with other tests.
 settings.register_profile("untimed", deadline=None)
@@ -29,12 +32,13 @@ gc.set_threshold(10_000, 20, 20)
 gc.disable()  # until all is collected
 
 SLOWEST = 15  # files whose time is printed
-# What starts processes takes longest and waits most: first, so that no worker ends alone with it.
-FIRST = ("serving", "loadtest", "cli")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.parent.name not in FIRST)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from tests.support.scheduling import ScheduleOfTwoQueues  # only the process that distributes needs it
+
+    return ScheduleOfTwoQueues(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -62,3 +66,12 @@ def _own_values() -> Iterator[None]:
     before = values.ValueClass
     yield
     values.ValueClass = before
+
+
+@pytest.fixture(scope="module", params=(False, True), ids=("Python", "C"))
+def steps(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Automata are stepped in Python, and by the modules in C."""
+    if request.param and native_module(SCANNER) is None:
+        pytest.skip("there is no compiler")
+    with stepping(request.param):
+        yield

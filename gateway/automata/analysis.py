@@ -10,7 +10,7 @@ from itertools import chain, islice, product
 from typing import NamedTuple
 
 from gateway.automata.charset import NONE, CharSet
-from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS, kinds_of_characters
+from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS, by_kind, kinds_of_characters
 from gateway.automata.positions import Positions, Region
 
 MAX_DELIMITER = 8
@@ -36,9 +36,8 @@ class Graph:
         numbers: dict[CharSet, int] = {}
         self.of: tuple[int, ...] = tuple(numbers.setdefault(charset, len(numbers)) for charset in positions.sets)
         self._sets = list(numbers)
-        kinds = kinds_of_characters(positions.sees_lines)
-        self.lefts: tuple[int, ...] = (EDGE, *(kind for kind, _ in kinds))
-        self._parts = [{kind: some for kind, every in kinds if (some := chars & every)} for chars in self._sets]
+        self.lefts: tuple[int, ...] = (EDGE, *(kind for kind, _ in kinds_of_characters(positions.sees_lines)))
+        self._parts = [by_kind(chars, positions.sees_lines) for chars in self._sets]
         self._positions = positions
         self._after: dict[Vertex, list[Vertex]] = {}
         self._shared: dict[tuple[int, int, int, int], CharSet] = {}

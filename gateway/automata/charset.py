@@ -69,17 +69,14 @@ class CharSet:
         return CharSet(tuple((low, high) for low, high in zip(lows, highs, strict=True) if low <= high))
 
     def __and__(self, other: CharSet) -> CharSet:
+        few, many = sorted((self.ranges, other.ranges), key=len)
         both: list[tuple[int, int]] = []
-        mine, theirs = 0, 0
-        while mine < len(self.ranges) and theirs < len(other.ranges):
-            low = max(self.ranges[mine][0], other.ranges[theirs][0])
-            high = min(self.ranges[mine][1], other.ranges[theirs][1])
-            if low <= high:
-                both.append((low, high))
-            if self.ranges[mine][1] == high:
-                mine += 1
-            else:
-                theirs += 1
+        for low, high in few:
+            at = max(bisect_right(many, (low, LAST)) - 1, 0)
+            while at < len(many) and many[at][0] <= high:
+                if many[at][1] >= low:
+                    both.append((max(low, many[at][0]), min(high, many[at][1])))
+                at += 1
         return CharSet(tuple(both))
 
     def __sub__(self, other: CharSet) -> CharSet:

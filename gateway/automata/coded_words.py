@@ -4,7 +4,7 @@ In prose each letter is a digit of Base64, of Base32 and of codes in codes, so t
 time, and which ones depends on the last four or five characters: new text leads to new states all the time, and what
 is computed for one of them is seldom used again. So the paths that are at the same place in the same code are
 followed together, through tables that are soon complete: what a character comes to there (`_CodePlace`), and which
-words continue with a letter (`_Spot`). Only where a text ends is there a determinised state, which remembers where
+words continue with a letter (`Spot`). Only where a text ends is there a determinised state, which remembers where
 texts lead from it.
 """
 
@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from gateway.automata.encodings import NEXT
 from gateway.automata.literals import Folded
 from gateway.automata.machine import MAX_LEAP
 from gateway.automata.obfuscation import ObfuscatedWords, Obfuscation
-from gateway.automata.pattern_states import CharClass, Leap, PatternState, Position
+from gateway.automata.pattern_states import CharClass, Leap, OpenState, PatternState, Position
 from gateway.automata.word_places import DOUBLED, EXACT, PLAIN, Bundle, Place
 from gateway.automata.word_trie import WordSet
 
@@ -25,7 +26,7 @@ ENTRIES_OF_A_WAY = 3  # a state's way takes as much as so many positions of othe
 LONGEST_THREAD = 4  # characters
 
 
-class _Spot:
+class Spot:
     """A node of a trie with the flags of the way there, and what is known of where letters `led`; None: to no word.
 
     `place`: one that is so; of all codes that are alike in which words they may have. `complete`: a match is certain.
@@ -35,23 +36,24 @@ class _Spot:
 
     def __init__(self, place: Place) -> None:
         self.place, self.complete = place, bool(place.arrives)
-        self.led: dict[str | None, _Spot | None] = {}  # None: where other characters within a code do
+        self.led: dict[str | None, Spot | None] = {}  # None: where other characters within a code do
 
 
 class _CodePlace:
     """What of a code's letter has been read, with what is known of how characters `read` there: as letters that are
-    complete, or None, and what has been read behind them. `places`: of each spot here."""
+    complete, or None, and what has been read behind them. `places`: of each spot here. `between`: two letters, where
+    any number of signs may stand."""
 
-    __slots__ = ("encoding", "places", "read", "state")
+    __slots__ = ("between", "encoding", "places", "read", "state")
 
     def __init__(self, encoding: int, state: str) -> None:
-        self.encoding, self.state = encoding, state
+        self.encoding, self.state, self.between = encoding, state, NEXT in state
         self.read: dict[str, tuple[tuple[str | None, _CodePlace], ...]] = {}
-        self.places: dict[_Spot, Place] = {}
+        self.places: dict[Spot, Place] = {}
 
 
-_Way: TypeAlias = tuple[_CodePlace, _Spot]
-_Live: TypeAlias = dict[_CodePlace, dict[_Spot, int]]  # ways that are open, each with its earliest beginning
+_Way: TypeAlias = tuple[_CodePlace, Spot]
+_Live: TypeAlias = dict[_CodePlace, dict[Spot, int]]  # ways that are open, each with its earliest beginning
 
 
 class _Thread:
@@ -76,25 +78,6 @@ class _Open(NamedTuple):
     numbered: int
 
 
-class _State(PatternState):
-    """A state whose positions are computed where they are asked for, which is seldom."""
-
-    __slots__ = ()
-
-    @property
-    def positions(self) -> tuple[Position, ...]:  # type: ignore[override]
-        return tuple([position for position, _ in self._places()])
-
-    @property
-    def registers(self) -> tuple[int, ...]:  # type: ignore[override]
-        return tuple([register for _, register in self._places()])
-
-    def _places(self) -> list[tuple[Position, int]]:
-        machine = self.machine
-        assert isinstance(machine, CodedWords)
-        return machine.places(self.ways)
-
-
 class CodedWords(ObfuscatedWords):
     """The automaton of words in codes."""
 
@@ -109,25 +92,19 @@ class CodedWords(ObfuscatedWords):
         codes = {encoding: encoding in self._places.dense for encoding in range(1, len(self._encodings) + 1)}
         alike = {dense: encoding for encoding, dense in codes.items()}
         self._alike = {encoding: alike[dense] for encoding, dense in codes.items()}
-        self._forget_tables()
-
-    def forget_steps(self) -> None:
-        """Empty the tables, too."""
-        super().forget_steps()
-        self._forget_tables()
-        self._empty_cache()  # states know of the tables
 
     def _forget_tables(self) -> None:
-        self._spots: dict[Place, _Spot] = {}
+        self._spots: dict[Place, Spot] = {}
         self._code_places: dict[tuple[int, str], _CodePlace] = {}
-        self._begun: dict[CharClass, _Thread] = {}
+        self._begun: dict[CharClass, _Thread | None] = {}  # None: a match is certain
         self._tabled = 0
+        self._empty_cache()  # states know of the tables
 
     def leap(self, state: PatternState, text: str) -> Leap | None:
         """As of any machine; what is longer than texts that are remembered is made of several."""
         if len(text) > MAX_LEAP:
             return self._joined(state, text)
-        if self._tabled > MAX_TABLED or self._places.is_full():
+        if self._is_full():
             self.forget_steps()
         threads, others, register_of, count = state.ways or self._open(state)
         left, lefts = state.left, list[int]()
@@ -155,12 +132,17 @@ class CodedWords(ObfuscatedWords):
                         after[place] = {spot: start}
                     elif spot not in known:  # what is known began before
                         after[place] = {**known, spot: start}
-            begun = self._begun.get(char_class) or self._first(char_class, left)
+            begun = self._begun[char_class] if char_class in self._begun else self._first(char_class, left)
+            if begun is None:
+                return None
             if begun.ways:
                 kept.append((begun, at))
             lefts.append(left)
             threads, others, left = kept, after, char_class.kind
         return self._keep_leap(state, text, _Open(threads, others, register_of, count), lefts, left)
+
+    def _is_full(self) -> bool:
+        return self._tabled > MAX_TABLED or self._places.is_full()
 
     def _joined(self, state: PatternState, text: str) -> Leap | None:
         target = state
@@ -181,11 +163,11 @@ class CodedWords(ObfuscatedWords):
                 others.setdefault(place, {}).setdefault(spot, register)  # the earliest comes first
         return _Open((), others, {register: register for register in range(state.count)}, state.count)
 
-    def _ways_at(self, position: Position) -> Iterator[tuple[_CodePlace, _Spot]]:
+    def _ways_at(self, position: Position) -> Iterator[tuple[_CodePlace, Spot]]:
         for each in position.places if isinstance(position, Bundle) else (position,):
             assert isinstance(each, Place)
             place = self._code_place(each.encoding, each.state)
-            spot = self._spot(each, each.node, each.flags)
+            spot = self.spot_at(each, each.node, each.flags)
             if spot is not None:
                 place.places.setdefault(spot, each)
                 yield place, spot
@@ -198,12 +180,12 @@ class CodedWords(ObfuscatedWords):
             if readings is None:
                 readings = self._readings(place, code)
             for letters, target in readings:
-                if letters is None and (target is not place or code in "\r\n"):
+                if letters is None and (target is not place or place.between or code in "\r\n"):
                     led = spots
                 else:
                     led = {}
                     for spot, start in spots.items():
-                        to = spot.led[letters] if letters in spot.led else self._led(spot, letters)
+                        to = spot.led[letters] if letters in spot.led else self.led_to(spot, letters)
                         if to is not None:
                             if to.complete:
                                 return None
@@ -219,15 +201,16 @@ class CodedWords(ObfuscatedWords):
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
-    def _first(self, char_class: CharClass, left: int) -> _Thread:
-        self._count()
+    def _first(self, char_class: CharClass, left: int) -> _Thread | None:
+        self.count_entry()
         positions = self.after(self.start_position, left, char_class)
         ways = tuple([way for position in positions for way in self._ways_at(position)])
-        begun = self._begun[char_class] = _Thread(ways, 1, positions)
+        certain = any(spot.complete for _, spot in ways)
+        begun = self._begun[char_class] = None if certain else _Thread(ways, 1, positions)
         return begun
 
     def _further(self, thread: _Thread, code: str) -> _Thread | None:
-        self._count()
+        self.count_entry()
         live: _Live = {}
         for place, spot in thread.ways:
             live.setdefault(place, {})[spot] = 0
@@ -240,18 +223,18 @@ class CodedWords(ObfuscatedWords):
         return led
 
     def _readings(self, place: _CodePlace, code: str) -> tuple[tuple[str | None, _CodePlace], ...]:
-        self._count()
+        self.count_entry()
         found = self._chars.readings(place.encoding, place.state, code)
         read = place.read[code] = tuple(
             [(letters, self._code_place(place.encoding, state)) for letters, state in found]
         )
         return read
 
-    def _led(self, spot: _Spot, letters: str | None) -> _Spot | None:
-        self._count()
+    def led_to(self, spot: Spot, letters: str | None) -> Spot | None:
+        self.count_entry()
         place, node = spot.place, spot.place.node
         if letters is None:
-            to = self._spot(place, node, place.flags | self._places.interruption(place.encoding))
+            to = self.spot_at(place, node, place.flags | self._places.interruption(place.encoding))
         else:
             to = None
             for letter in letters:
@@ -260,21 +243,21 @@ class CodedWords(ObfuscatedWords):
                     break
             if node:
                 # A character that is none or several letters makes no short word of a number.
-                to = self._spot(place, node, place.flags | EXACT | PLAIN | DOUBLED * (len(letters) != 1))
+                to = self.spot_at(place, node, place.flags | EXACT | PLAIN | DOUBLED * (len(letters) != 1))
         spot.led[letters] = to
         return to
 
-    def _spot(self, like: Place, node: int, flags: int) -> _Spot | None:
+    def spot_at(self, like: Place, node: int, flags: int) -> Spot | None:
         place = self._places.at(like.trie, node, like.edits, flags, 0, 0, self._alike[like.encoding])
         if place is None:
             return None
-        return self._spots.get(place) or self._spots.setdefault(place, _Spot(place))
+        return self._spots.get(place) or self._spots.setdefault(place, Spot(place))
 
     def _code_place(self, encoding: int, state: str) -> _CodePlace:
         known = self._code_places.get((encoding, state))
         return known or self._code_places.setdefault((encoding, state), _CodePlace(encoding, state))
 
-    def _count(self) -> None:
+    def count_entry(self) -> None:
         self._tabled += 1
         self._grow()
 
@@ -308,7 +291,7 @@ class CodedWords(ObfuscatedWords):
         return leap
 
     def _made(self, ways: _Open, left: int, key: tuple[object, ...] | None) -> PatternState:
-        state = _State()
+        state = OpenState()
         state.machine, state.left, state.moves, state.ways = self, left, None, ways
         state.targets, state.leaps = None if key is None else {}, {}
         state.count, state.waits, state.live = len(ways.register_of), 0, 0 if ways.register_of else -1
@@ -332,7 +315,7 @@ class CodedWords(ObfuscatedWords):
             found += [(ways.register_of[start], position) for position in positions]
         return [(position, register) for register, position in sorted(found, key=_register)]
 
-    def _place(self, at: _CodePlace, spot: _Spot) -> Place:
+    def _place(self, at: _CodePlace, spot: Spot) -> Place:
         place = self._places.encoded(spot.place, at.encoding, at.state)
         assert place is not None
         at.places[spot] = place

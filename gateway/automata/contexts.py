@@ -47,3 +47,9 @@ def kinds_of_characters(lines: bool) -> tuple[tuple[int, CharSet], ...]:
     if not lines:
         return (OTHER, others), (WORD_CHAR, charset.WORD)
     return (OTHER, others - _LINE_ENDS), (WORD_CHAR, charset.WORD), (LINE_END, _LINE_ENDS)
+
+
+@lru_cache(1024)
+def by_kind(chars: CharSet, lines: bool) -> dict[int, CharSet]:
+    """The characters of a set by their kind, without kinds that none of them has; not to be changed."""
+    return {kind: some for kind, every in kinds_of_characters(lines) if (some := chars & every)}

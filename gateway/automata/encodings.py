@@ -105,8 +105,8 @@ class TextEncoding(AnyLetter):
 
 
 # What stands within Base64 as people and programs write it.
-_PASSED = frozenset(" \t\r\n\"'`,>|-+\\.:;*#()[]/_")
-_PADDING = "="
+PASSED = frozenset(" \t\r\n\"'`,>|-+\\.:;*#()[]/_")
+PADDING = "="
 
 
 class BitEncoding(AnyLetter):
@@ -114,29 +114,29 @@ class BitEncoding(AnyLetter):
     White space within it, quotation marks and the like do not count."""
 
     def __init__(self, width: int, values: dict[str, int]) -> None:
-        self._width, self._values = width, values
-        self._counts = [width - skip for skip in sorted({8 * byte % width for byte in range(width)})]
+        self.width, self.values = width, values
+        self.counts = [width - skip for skip in sorted({8 * byte % width for byte in range(width)})]
 
     def start(self, char: str) -> Iterator[Reading]:
-        if char in self._values:  # with all of its bits or fewer, which the next character shows: so long one state
-            yield Reading(None, f",{self._values[char]}")
+        if char in self.values:  # with all of its bits or fewer, which the next character shows: so long one state
+            yield Reading(None, f",{self.values[char]}")
 
     def step(self, state: str, char: str) -> Iterator[Reading]:
         if state[-1] == "\\":
             state = state[:-1]
             if char in "nr":  # a line break as programs write it, and digits of the code
                 yield Reading(None, state)
-        if char in _PASSED:  # also where it is a digit of the code: between pieces it is none
+        if char in PASSED:  # also where it is a digit of the code: between pieces it is none
             yield Reading(None, state)
             if char == "\\":
                 yield Reading(None, state + char)
-        elif char == _PADDING:  # the next piece begins with a byte
+        elif char == PADDING:  # the next piece begins with a byte
             yield Reading(None, "0,0")
-        if char in self._values:
+        if char in self.values:
             before, _, begun = state.partition(",")
-            for count in (int(before),) if before else self._counts:
-                value, rest = int(begun) << self._width | self._values[char], (count + self._width) % 8
-                letter = chr(value >> rest & 0xFF) if count + self._width >= 8 else None
+            for count in (int(before),) if before else self.counts:
+                value, rest = int(begun) << self.width | self.values[char], (count + self.width) % 8
+                letter = chr(value >> rest & 0xFF) if count + self.width >= 8 else None
                 yield Reading(letter, f"{rest},{value & ((1 << rest) - 1)}")
 
 
@@ -147,15 +147,20 @@ class Decoded(AnyLetter):
     """Letters of an encoding of bytes: UTF-8, and ASCII in UTF-16, whose other bytes are 0; or of another charset."""
 
     def __init__(self, encoded: Encoding, charset: str = "utf-8") -> None:
-        self._encoded, self._charset = encoded, charset
+        self.encoded, self.charset = encoded, charset
         self._passes_zero = charset == "utf-8"
 
     def start(self, char: str) -> Iterator[Reading]:
-        return self._decoded("", self._encoded.start(char))
+        return self._decoded("", self.encoded.start(char))
 
     def step(self, state: str, char: str) -> Iterator[Reading]:
         begun, _, inner = state.partition(":")
-        return self._decoded(begun, self._encoded.step(inner, char))
+        return self._decoded(begun, self.encoded.step(inner, char))
+
+    def decode(self, begun: str, letter: str) -> Iterator[Reading]:
+        """What a byte more comes to, behind those of a character that has begun."""
+        for letters, rest in self._decoded(begun, (Reading(letter, ""),)):
+            yield Reading(letters, rest[:-1])
 
     def _decoded(self, begun: str, readings: Iterable[Reading]) -> Iterator[Reading]:
         for letters, inner in readings:
@@ -168,7 +173,7 @@ class Decoded(AnyLetter):
                 continue
             data = bytes.fromhex(begun) + letters.encode("latin-1", "replace")
             try:
-                yield Reading(data.decode(self._charset), f":{inner}")
+                yield Reading(data.decode(self.charset), f":{inner}")
             except UnicodeDecodeError as error:
                 if len(data) < 4 and error.reason in _UNFINISHED:
                     yield Reading(None, f"{data.hex()}:{inner}")
@@ -178,15 +183,15 @@ class AnyOf(AnyLetter):
     """One of several encodings, the same for all letters of a word."""
 
     def __init__(self, *encodings: Encoding) -> None:
-        self._encodings = encodings
+        self.encodings = encodings
 
     def start(self, char: str) -> Iterator[Reading]:
-        for number, encoding in enumerate(self._encodings):
+        for number, encoding in enumerate(self.encodings):
             for letters, state in encoding.start(char):
                 yield Reading(letters, f"{number}{state}")
 
     def step(self, state: str, char: str) -> Iterator[Reading]:
-        for letters, rest in self._encodings[int(state[0])].step(state[1:], char):
+        for letters, rest in self.encodings[int(state[0])].step(state[1:], char):
             yield Reading(letters, state[0] + rest)
 
 
@@ -194,21 +199,21 @@ class Stacked(AnyLetter):
     """An encoding of what is encoded already: the letters of the `outer` are read by the `inner`."""
 
     def __init__(self, outer: Encoding, inner: Encoding) -> None:
-        self._outer, self._inner = outer, inner
+        self.outer, self.inner = outer, inner
 
     def start(self, char: str) -> Iterator[Reading]:
-        return self._read("", self._outer.start(char))
+        return self._read("", self.outer.start(char))
 
     def step(self, state: str, char: str) -> Iterator[Reading]:
         outer, _, inner = state.partition("\0")
-        return self._read(inner, self._outer.step(outer, char))
+        return self._read(inner, self.outer.step(outer, char))
 
     def _read(self, inner: str, readings: Iterable[Reading]) -> Iterator[Reading]:
         for letters, outer in readings:
             if letters is None:
                 yield Reading(None, f"{outer}\0{inner}")
                 continue
-            for found, rest in self._inner.step(inner, letters) if inner else self._inner.start(letters):
+            for found, rest in self.inner.step(inner, letters) if inner else self.inner.start(letters):
                 yield Reading(found, f"{outer}\0{rest}")
 
 

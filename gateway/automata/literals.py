@@ -18,17 +18,17 @@ text is still *live*. The machine here is determinised lazily on top of it:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from gateway.automata.edges import EMPHASIS, is_word_char
 from gateway.automata.states import forget
-from gateway.automata.trie import AS_BEFORE, ROOT, Trie
+from gateway.automata.trie import AS_BEFORE, ROOT, Trie, sorted_words
 from gateway.automata.waiting import MAX_EMPHASIS, FoundLiteral, reach_of, waited
 from gateway.automata.waiting import Literal as Literal
 from gateway.automata.waiting import LiteralKind as LiteralKind
+from gateway.native import load_native
 
 # Some 350 bytes each with the states they lead to, so that text made to fill a machine's cache costs it 35 MB.
 MAX_TRANSITIONS = 100_000
@@ -106,6 +106,8 @@ class LiteralMachine:
     `max_transitions` are kept. Raises ValueError without words and for an empty one.
     """
 
+    __slots__ = ("__dict__", "_tables")  # a slot is read faster from C
+
     def __init__(
         self,
         words: Mapping[str, tuple[LiteralKind, ...]],
@@ -121,7 +123,7 @@ class LiteralMachine:
         self._fold = lru_cache(MAX_FOLDS)(fold)
         self._units = _Units(self._fold)
         self._words = words
-        self._texts = texts = _sorted(words)
+        self._texts = texts = sorted_words(words)
         free, edged = bytearray(len(texts)), bytearray(len(texts))
         # Without whole words the distinction would only double the states.
         self._edges = waits = False
@@ -149,6 +151,7 @@ class LiteralMachine:
         self._max_transitions = max_transitions
         self._kept_one_in = KEPT_ONE_IN_EARLY
         self._countdown = 0
+        self._tables: object = None  # what `_walk.c` makes of the trie
 
     def start(self) -> LiteralState:
         """The state before any text; the beginning of a text is an edge."""
@@ -233,14 +236,22 @@ class LiteralMachine:
         known = states.get(2 * node + left)
         return self._state(node, left, (), None, keep=False) if known is None else known
 
+    def _keep_state(self, node: int, left: bool) -> LiteralState:
+        """The state of a node that a walk leads to, kept as a transition would be."""
+        self._count_kept()
+        return self._state(node, left, (), None)
+
     def _keep(self, state: LiteralState, char: str, target: LiteralState) -> None:
+        self._count_kept()
+        state[char] = target
+
+    def _count_kept(self) -> None:
         self._transitions += 1
         if self._transitions > self._max_transitions // 16:
             self._kept_one_in = KEPT_ONE_IN
             if self._transitions > self._max_transitions:
                 forget(self._states)
                 self._transitions = 0
-        state[char] = target
 
     def _step_folded(self, state: LiteralState, char: str, folded: Folded) -> LiteralState:
         """The step where something is remarkable: words end, or wait, or a character folds to none or several."""
@@ -381,10 +392,8 @@ class LiteralMachine:
         return state
 
 
-def _sorted(texts: Iterable[str]) -> list[str]:
-    """`sorted`, in many short calls: while one lasts no other thread has its turn, and with a hundred thousand words it
-    lasts 30 ms."""
-    beginnings = defaultdict[str, list[str]](list)
-    for text in texts:
-        beginnings[text[:2]].append(text)
-    return [text for beginning in sorted(beginnings) for text in sorted(beginnings[beginning])]
+# What says what is right, and what `_walk.c` takes the place of.
+WALK_IN_PYTHON = LiteralMachine.walk
+_NATIVE = load_native("gateway.automata._walk")
+if _NATIVE is not None:
+    LiteralMachine.walk = _NATIVE.method_of(LiteralMachine)  # type: ignore[method-assign]

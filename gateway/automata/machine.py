@@ -81,6 +81,7 @@ class StateMachine(ABC):
         self._entries = 0
         self._countdown = KEPT_ONE_IN
         self.nfa_steps: dict[tuple[Any, ...], Any] = {}
+        self.older_nfa_steps: dict[tuple[Any, ...], Any] = {}
         self._nfa_entries = 0
         self._kept = 0
         self.start_position = Position(-1, Searched(tag=-1), arrives=0, waits=0, continues=ALL_RIGHTS)
@@ -151,17 +152,12 @@ class StateMachine(ABC):
             position.steps.clear()
 
     def keep_nfa_step(self, key: tuple[Any, ...], step: Any) -> Any:
-        """Keep what `gateway.automata.nfa` has computed of `key`, whose first are positions; where there is much, one
-        in `KEPT_ONE_IN`. Returns `step`."""
-        if self._nfa_entries > MAX_NFA_ENTRIES // 4:
-            self._countdown -= 1
-            if self._countdown > 0:
-                return step
-            self._countdown = KEPT_ONE_IN
-            if self._nfa_entries > MAX_NFA_ENTRIES:
-                self.nfa_steps.clear()
-                self._nfa_entries = 0
-        self._nfa_entries += 1 + len(key[0]) + len(step.reached)
+        """Keep what `gateway.automata.nfa` has computed of `key`, whose first are positions, or has found among the
+        older ones: what is used again is never among those that are forgotten. Returns `step`."""
+        entries = 1 + len(key[0]) + len(step.reached)
+        if self._nfa_entries + entries > MAX_NFA_ENTRIES // 2:
+            self.older_nfa_steps, self.nfa_steps, self._nfa_entries = self.nfa_steps, {}, 0
+        self._nfa_entries += entries
         self.nfa_steps[key] = step
         self._grow()
         return step

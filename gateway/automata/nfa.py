@@ -172,7 +172,10 @@ class NfaSimulation:
         """Take one folded character, but for what of it is certain only once `_ends` has it."""
         machine = self._machine
         key = tuple(self.active), self.contexts, self.left, char_class, bool(fresh)
-        step: Step = machine.nfa_steps.get(key) or machine.keep_nfa_step(key, self._compute_step(*key))
+        step: Step | None = machine.nfa_steps.get(key)
+        if step is None:
+            step = machine.older_nfa_steps.pop(key, None) or self._compute_step(*key)
+            machine.keep_nfa_step(key, step)
         before = [*self.active.values(), fresh, 0]
         for index in step.certain:
             self._hit(key[0][index], before[index], hits)
@@ -192,27 +195,33 @@ class NfaSimulation:
         fresh: bool,
     ) -> Step:
         machine, context = self._machine, KINDS * left + char_class.kind
+        reads, number = char_class.reads, char_class.number + (left if machine.looks_behind else 0)
         reached: dict[Position, list[int]] = {}
         for index, position in enumerate(active):
-            for target in machine.after(position, left, char_class):
-                reached.setdefault(target, []).append(index)
+            if position.onward & reads:
+                targets = position.steps.get(number)
+                for target in machine.after(position, left, char_class) if targets is None else targets:
+                    reached.setdefault(target, []).append(index)
         contexts_after: dict[Position, None] = {}
         begins = False
         for position in (machine.start_position, *contexts):
-            for target in machine.after(position, left, char_class):
-                if target.region is Region.BEFORE:
-                    contexts_after[target] = None
-                elif fresh:
-                    begins = True
-                    sources = reached.setdefault(target, [])
-                    if len(active) not in sources:
-                        sources.append(len(active))
+            if position.onward & reads:
+                targets = position.steps.get(number) if position is not machine.start_position else None
+                for target in machine.after(position, left, char_class) if targets is None else targets:
+                    if target.region is Region.BEFORE:
+                        contexts_after[target] = None
+                    elif fresh:
+                        begins = True
+                        sources = reached.setdefault(target, [])
+                        if len(active) not in sources:
+                            sources.append(len(active))
         nothing = len(active) + 1
+        several = [(at, sources) for at, sources in enumerate(reached.values()) if len(sources) > 2]
         return Step(
             certain=tuple([index for index, position in enumerate(active) if position.waits >> context & 1]),
             reached=tuple(reached),
-            sources=tuple([(first, second[0] if second else nothing) for first, *second in reached.values()]),
-            further=tuple([(at, more) for at, (_, *rest) in enumerate(reached.values()) for more in rest[1:]]),
+            sources=tuple([(from_[0], from_[1] if len(from_) > 1 else nothing) for from_ in reached.values()]),
+            further=tuple([(at, source) for at, sources in several for source in sources[2:]]),
             contexts=tuple(contexts_after),
             begins=begins,
             arrives=any(not position.passes for position in reached),

@@ -75,7 +75,7 @@ _MAX_DIGITS = 3
 _EMPHASIS = frozenset("*_~`")
 _STRONG = frozenset("*~`")  # emphasis that is not also a part of names
 _ITEM_MARKS = LINE_MARKS | {"(", "["}  # what may stand before the number of a list
-_CONTROLS = frozenset({ESCAPE, *CONTROLS.values()})
+CONTROL_CODES = frozenset({ESCAPE, *CONTROLS.values()})
 
 Led = list[Place | None]  # places that a character leads to; None: none from which a match is possible
 
@@ -103,9 +103,10 @@ class ObfuscatedWords(StateMachine):
         self._encodings, self._embedded = chars.encodings, chars.embedded
         self._places = Places(disguises, self._embedded, SHORT_SPACED, SHORT)
         self.cost = _cost(words, disguises)
-        tries = [trie for owner, each in enumerate(words) for trie in tries_of(each, owner)]
-        self._roots = [self._places.root(trie, 0) for trie in tries if not trie.edged]
-        self._edged_roots = [self._places.root(trie, EDGED) for trie in tries]
+        self.tries = [trie for owner, each in enumerate(words) for trie in tries_of(each, owner)]
+        self._roots = [self._places.root(trie, 0) for trie in self.tries if not trie.edged]
+        self._edged_roots = [self._places.root(trie, EDGED) for trie in self.tries]
+        self._forget_tables()
 
     def positions(self) -> Iterable[Position]:
         return self._places
@@ -114,6 +115,10 @@ class ObfuscatedWords(StateMachine):
         """Empty the cache of places, too; states keep those that cursors are at."""
         super().forget_steps()
         self._places.clear()
+        self._forget_tables()
+
+    def _forget_tables(self) -> None:
+        """Empty what else is known of steps."""
 
     def class_key(self, unit: str) -> tuple[Char, int]:
         return self._chars.key(unit), WORD_CHAR if is_word_char(unit) else OTHER
@@ -130,7 +135,7 @@ class ObfuscatedWords(StateMachine):
 
     def reads(self, key: Char) -> int:
         spaced = key.gap and (self._disguises.spacing or self._disguises.markup)
-        much = key.begins or spaced or key.code in _CONTROLS or self._disguises.variants
+        much = key.begins or spaced or key.code in CONTROL_CODES or self._disguises.variants
         return -1 if much else letter_bits(key.plain + key.looks_like + key.draws) | ANY_LETTER
 
     def _start(self, char: Char, left: int) -> Led:
@@ -322,7 +327,7 @@ class ObfuscatedWords(StateMachine):
 
     def _skip(self, place: Place, char: Char) -> Iterator[Place | None]:
         """The character lies between two letters, or in the white space of a phrase."""
-        if char.code in _CONTROLS:
+        if char.code in CONTROL_CODES:
             yield place  # and the rest of a sequence may be read as it is
             return
         if place.skip:

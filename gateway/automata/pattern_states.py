@@ -151,6 +151,26 @@ class PatternState(dict[str, "PatternState"]):
         return tuple(position for position, register in self.entries if register < 0)
 
 
+class OpenState(PatternState):
+    """A state whose positions are computed from its `ways` where they are asked for, which is seldom."""
+
+    __slots__ = ()
+
+    @property
+    def positions(self) -> tuple[Position, ...]:  # type: ignore[override]
+        return tuple([position for position, _ in self.entries])
+
+    @property
+    def registers(self) -> tuple[int, ...]:  # type: ignore[override]
+        return tuple([register for _, register in self.entries])
+
+    @property
+    def entries(self) -> list[tuple[Position, int]]:
+        machine: Any = self.machine
+        found: list[tuple[Position, int]] = machine.places(self.ways)
+        return found
+
+
 class Leap(NamedTuple):
     """Where a text leads from a state, in one step. Of each register there, `moves` has the index of the one before, or
     the offset in the text at which it was taken and the state that it was taken in."""

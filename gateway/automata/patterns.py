@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from gateway.automata.charset import CharSet
-from gateway.automata.contexts import ALL_RIGHTS, KINDS, kinds_of_characters
+from gateway.automata.contexts import ALL_RIGHTS, KINDS, by_kind, kinds_of_characters
 from gateway.automata.literals import Folded
 from gateway.automata.machine import MAX_TRANSITIONS, StateMachine
 from gateway.automata.pattern_states import CharClass, Position, Searched
@@ -51,7 +51,8 @@ class PatternMachine(StateMachine):
         for pattern in patterns:
             self._add(pattern)
         # A line break is a kind of its own only where some pattern needs it.
-        self._kinds = kinds_of_characters(any(pattern.positions.sees_lines for pattern in self.patterns))
+        self._sees_lines = any(pattern.positions.sees_lines for pattern in self.patterns)
+        self._kinds = kinds_of_characters(self._sees_lines)
         self.furthest = max(self._past, default=0)
         self._reaches = [0] * len(self._owner)
         self._positions = self._weigh()
@@ -92,7 +93,7 @@ class PatternMachine(StateMachine):
         count = len(self._owner)
         arrives, waits, continues, kinds = ([0] * count for _ in range(4))
         for charset, positions in self._sets.items():
-            possible = sum(1 << kind for kind, every in self._kinds if charset & every)
+            possible = sum(1 << kind for kind in by_kind(charset, self._sees_lines))
             for position in positions:
                 kinds[position] = possible
         sources: list[list[tuple[int, int]]] = [[] for _ in range(count)]

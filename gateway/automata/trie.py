@@ -10,10 +10,20 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 ROOT = 0
 AS_BEFORE = 2
+
+
+def sorted_words(texts: Iterable[str]) -> list[str]:
+    """`sorted`, in many short calls: while one lasts no other thread has its turn, and with a hundred thousand words it
+    lasts 30 ms."""
+    beginnings = defaultdict[str, list[str]](list)
+    for text in texts:
+        beginnings[text[:2]].append(text)
+    return [text for beginning in sorted(beginnings) for text in sorted(beginnings[beginning])]
 
 
 class Trie:

@@ -115,10 +115,17 @@ class WordChars:
         reads = self.encodings[encoding - 1]
         found = (reads.start(code) if state is None else reads.step(state, code)) if code else ()
         for letters, rest in found:
-            if letters:
-                seen = "".join(map(self._letters, letters))
-                if encoding > self.embedded and not self._alphabet.issuperset(seen):
+            if letters and encoding > self.embedded:
+                letters = self.in_words(letters)
+                if letters is None:
                     continue
+            elif letters:
+                seen = "".join(map(self._letters, letters))
                 # One that is escaped may be a disguise of another, or stand between two.
-                letters = letters if seen and len(letters) == 1 and encoding <= self.embedded else seen
+                letters = letters if seen and len(letters) == 1 else seen
             yield Reading(letters, rest)
+
+    def in_words(self, letters: str) -> str | None:
+        """The letters as the words have them; None if no word has."""
+        seen = "".join(map(self._letters, letters))
+        return seen if self._alphabet.issuperset(seen) else None

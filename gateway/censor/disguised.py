@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
 
+from gateway.automata import native_words
 from gateway.automata.coded_words import CodedWords
 from gateway.automata.codes import STACKED
 from gateway.automata.encodings import CONTROLS, ESCAPE
 from gateway.automata.literals import Folded
+from gateway.automata.native_codes import NativeCodedWords
+from gateway.automata.native_words import NativeWords
 from gateway.automata.obfuscation import ObfuscatedWords, Obfuscation
 from gateway.automata.word_trie import WordSet
 from gateway.censor.common_words import is_common
@@ -56,7 +59,9 @@ def obfuscated(folds: frozenset[Fold], disguises: Obfuscation, words: list[WordS
         # What stands for nothing vanishes; what it stands for else, encodings may read as it is.
         return Folded(char if char in kept or lens.fold(char).text else "")
 
-    automaton = CodedWords if disguises.variants else ObfuscatedWords
+    automaton: type[ObfuscatedWords] = CodedWords if disguises.variants else ObfuscatedWords
+    if native_words.NATIVE is not None:
+        automaton = NativeCodedWords if disguises.variants else NativeWords
     return automaton(words, disguises, fold, lambda char: lens.fold(char).text)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gateway.automata.machine import StateMachine
-from gateway.automata.pattern_states import UNDECIDED
 from gateway.automata.phrases import WordMachine
 from gateway.censor.compile import Program
+from gateway.censor.scanner import over_patterns, over_words
 
 MAX_PASSING = 1024  # characters; what it costs to begin and end a longer one does not matter
 # Names, models and versions come with every request; ids come once, and the cache is emptied when it is full of them.
@@ -39,28 +39,16 @@ def passes(program: Program | None, text: str, *, closed: bool = False, remember
 
 
 def _no_words(machine: WordMachine, text: str, closed: bool) -> bool:
-    state = machine.start()
-    for char in text:
-        # `state[char]` of a class that inherits from dict takes three times as long.
-        target = state.get(char)
-        if target is None:
-            target = machine.walk(machine.start(), text)
-            if target is None:
-                return False
-            state = target
-            break
-        state = target
-        if state.arrival is not None:
-            return False
+    state = over_words(machine, machine.start(), text)
+    if state is None:
+        return False
     if closed and machine.length(state):
         return False
     return not state.pending and next(machine.beginnings(state), None) is None
 
 
 def _no_match(machine: StateMachine, text: str, closed: bool) -> bool:
-    state = machine.start()
-    for char in text:
-        state = state[char]
-        if state is UNDECIDED:
-            return False
+    state = over_patterns(machine.start(), text)
+    if state is None:
+        return False
     return not machine.may_end(state) and not (closed and state.count)

@@ -33,8 +33,9 @@ class MatchRun(NamedTuple):
     text: str
 
 
-# A place of the fast path: a state and its registers, each an offset and the state to begin again with before it.
-Quick: TypeAlias = tuple[PatternState, list[tuple[int, PatternState]]]
+# A place of the fast path: a state and its registers, each an offset and the state to begin again with before it; and
+# the text from the earliest of them on.
+Quick: TypeAlias = tuple[PatternState, list[tuple[int, PatternState]], str]
 
 
 class PatternCursor:
@@ -63,8 +64,8 @@ class PatternCursor:
         self._max_hold = max_hold
         self._window = window
         self._past_exempt = past_exempt
-        self._quick: Quick = machine.start(), []
-        self._behind = ""  # the text from the earliest beginning on
+        self._quick: Quick = machine.start(), [], ""
+        self._behind = ""  # of the exact path, the text from the earliest beginning on
         self._exact: NfaSimulation | None = None
         self._paid = 0
         self._fresh: list[Span] = []
@@ -84,25 +85,22 @@ class PatternCursor:
         """Where the fast path leads with `text`, which begins at offset `scanned`; None if it cannot decide."""
         if self._exact is not None:
             return None
-        state, registers = self._quick
+        state, registers, behind = self._quick
         if len(text) + (scanned - registers[0][0] if registers else 0) > self._max_hold:
             return None  # a beginning might grow too old on the way
         leap = state.leaps.get(text) or self._machine.leap(state, text)
         if leap is None:
             return None
         moved = [registers[at] if before is None else (scanned + at, before) for at, before in leap.moves]
-        return leap.state, moved
+        if not moved:
+            return leap.state, moved, ""
+        begin = moved[0][0] - scanned
+        return leap.state, moved, text[begin:] if begin >= 0 else (behind + text)[begin - len(text) :]
 
-    def advance(self, reached: Quick, text: str, scanned: int) -> int:
-        """Take `text`, at the end of which the fast path is at offset `scanned`; where the live suffix begins."""
+    def advance(self, reached: Quick, scanned: int) -> int:
+        """Take a text, at the end of which the fast path is at offset `scanned`; where the live suffix begins."""
         self._quick = reached
-        state, registers = reached
-        if not registers:
-            self._behind = ""
-        elif (begin := registers[0][0] - scanned) >= -len(text):
-            self._behind = text[begin:]
-        else:
-            self._behind = (self._behind + text)[begin:]
+        state, registers, _ = reached
         return registers[state.live][0] if state.live >= 0 else scanned
 
     # -- the exact path ------------------------------------------------------------------------------------------------
@@ -113,7 +111,7 @@ class PatternCursor:
         if self._exact is not None and not self._runs and not self._fresh and not self._paid & self._paid - 1:
             self.return_to_quick(consumed - 1)  # asked seldom: whenever twice as much was paid
         if (reached := self.try_quickly(char, consumed - 1)) is not None:
-            self.advance(reached, char, consumed)
+            self.advance(reached, consumed)
             self._fresh = []
             return []
         exact = self._exact or self._start_exact(consumed - 1)
@@ -139,14 +137,14 @@ class PatternCursor:
         kept = 0 if oldest is None else consumed - oldest
         self._behind = self._behind[len(self._behind) - kept :]
         if not self._runs and self._paid >= kept and 2 * kept <= self._max_hold and kept <= MAX_REGISTERED:
-            self._quick = exact.registers()
+            self._quick = *exact.registers(), self._behind
             self._exact = None
 
     def live_start(self) -> int | None:
         """The first offset from which the text may still become, or wait to be, a match that holds."""
         if self._exact is not None:
             return self._exact.alive(holding=True)
-        state, registers = self._quick
+        state, registers, _ = self._quick
         return registers[state.live][0] if state.live >= 0 else None
 
     def ending(self, scanned: int) -> list[Span]:
@@ -188,8 +186,8 @@ class PatternCursor:
         that is not known."""
         if self._exact is not None or self._runs:
             return None
-        state, registers = self._quick
-        return id(state), tuple([(scanned - offset, id(before)) for offset, before in registers]), self._behind
+        state, registers, behind = self._quick
+        return id(state), tuple([(scanned - offset, id(before)) for offset, before in registers]), behind
 
     def forget_fresh(self) -> None:
         """The matches of the last step do not count."""
@@ -217,7 +215,7 @@ class PatternCursor:
 
     def _start_exact(self, offset: int) -> NfaSimulation:
         """Read the text again from the earliest beginning on. What is found in it is known already."""
-        state, registers = self._quick
+        state, registers, self._behind = self._quick
         begin, state = registers[0] if registers else (offset, state)
         self._exact = exact = NfaSimulation(self._machine, self._max_hold, state, begin)
         for at, char in enumerate(self._behind, start=begin):

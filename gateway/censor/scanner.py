@@ -10,12 +10,38 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import copy
 
+from gateway.automata.literals import LiteralMachine, LiteralState
+from gateway.automata.pattern_states import UNDECIDED, PatternState
+from gateway.automata.phrases import WordMachine
 from gateway.censor.carry import CarriedCursor
 from gateway.censor.compile import Program
 from gateway.censor.literal_cursor import LiteralCursor, Span
 from gateway.censor.pattern_cursor import MAX_SEEN, MatchRun, PatternCursor
 from gateway.censor.readings import INTRODUCERS, Readings
 from gateway.censor.window import Window
+from gateway.native import load_native
+
+
+def over_words(machine: WordMachine, state: LiteralState, text: str) -> LiteralState | None:
+    """The state behind a text; None where a character of it is remarkable, as in `Scanner.scan_quickly`."""
+    behind = state
+    for char in text:
+        target = behind.get(char)  # `behind[char]` of a class that inherits from dict takes longer
+        if target is None:
+            return machine.walk(state, text)
+        behind = target
+        if behind.arrival is not None:
+            return None
+    return behind
+
+
+def over_patterns(state: PatternState, text: str) -> PatternState | None:
+    """The state behind a text; None where a character leads to `UNDECIDED`."""
+    for char in text:
+        state = state[char]
+        if state is UNDECIDED:
+            return None
+    return state
 
 
 class Scanner:
@@ -42,8 +68,8 @@ class Scanner:
 
     @property
     def sole_cursor(self) -> LiteralCursor | None:
-        """The cursor that `scan_quickly` steps over ordinary text, if that is all it does."""
-        alone = len(self.literals) == 1 and not (self.patterns or self.readings or self._carries)
+        """The cursor that `scan_quickly` steps over ordinary text, if that is all it does, and it is not in C."""
+        alone = _NATIVE is None and len(self.literals) == 1 and not (self.patterns or self.readings or self._carries)
         return self.literals[0] if alone and not self.literals[0].jumps else None
 
     def scan_quickly(self, text: str) -> int | None:
@@ -55,18 +81,9 @@ class Scanner:
         for cursor in self.literals:
             if cursor.jumps:
                 return None
-            state = cursor.state
-            for char in text:
-                target = state.get(char)  # `state[char]` of a class that inherits from dict takes longer
-                if target is None:
-                    target = cursor.machine.walk(cursor.state, text)
-                    if target is None:
-                        return None
-                    state = target
-                    break
-                state = target
-                if state.arrival is not None:
-                    return None
+            state = over_words(cursor.machine, cursor.state, text)
+            if state is None:
+                return None
             reached.append(state)
         before = self.scanned
         scanned = before + len(text)
@@ -79,7 +96,7 @@ class Scanner:
                     return None
                 ways.append(way)
             for following, way in zip(self.patterns, ways, strict=True):
-                of_this = scanned - following.advance(way, text, scanned)
+                of_this = scanned - following.advance(way, scanned)
                 if of_this > live:
                     live = of_this
         for cursor, state in zip(self.literals, reached, strict=True):
@@ -258,3 +275,14 @@ def _joined(runs: list[MatchRun]) -> list[MatchRun]:
 def _distinct(spans: Iterable[Span]) -> list[Span]:
     """The spans without duplicates: two machines may find one span for one rule."""
     return list({span[:3]: span for span in spans}.values())
+
+
+# What says what is right, and what `_scanner.c` takes the place of.
+IN_PYTHON = over_words, over_patterns, Scanner.scan_quickly
+_NATIVE = load_native("gateway.censor._scanner")
+if _NATIVE is not None:
+    over_words, over_patterns = _NATIVE.over_words, _NATIVE.over_patterns
+    _WALK = getattr(load_native("gateway.automata._walk"), "entry", None)
+    Scanner.scan_quickly = _NATIVE.method_of(  # type: ignore[method-assign]
+        Scanner, UNDECIDED, LiteralMachine, _WALK
+    )

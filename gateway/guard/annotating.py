@@ -12,6 +12,7 @@ from gateway.observe.facts import TextScanned
 from gateway.observe.log import outcome_of
 from gateway.wire import chunks, json, sse
 from gateway.wire.dialect import AnswerEncoder, Dialect
+from gateway.wire.event_template import ContentForm
 from gateway.wire.json import Json
 
 FIELD = "portcullis"
@@ -53,6 +54,9 @@ class AnnotatingEncoder:
 
     def content(self, text: str) -> bytes | None:
         return self._encoder.content(text)
+
+    def content_form(self) -> ContentForm | None:
+        return self._encoder.content_form()
 
     def end(self) -> bytes:
         """Of a chat: a chunk without choices, as the one with the usage; else in the event that ends the stream."""

@@ -164,7 +164,7 @@ class StreamAnswer(_GuardedAnswer):
                 within = len(data) - self._fast.framing <= most
                 if within and (shown := path.feed(data, now)) is not None:
                     return shown
-                self.path = None
+                self._leave_path()
                 if within and len(path.rest) < len(data):
                     return self._feed_events(path.rest, now, [path.sent] if path.sent else [])
             self._guard.counts.now = now
@@ -189,9 +189,9 @@ class StreamAnswer(_GuardedAnswer):
         """Guard events. `out`: bytes to be sent before."""
         if self.done:
             return []
-        self._guard.counts.now = now
-        self._out, self.path = out, None
+        self._out = out
         try:
+            self._leave_path(now)
             try:
                 self._events(self._read(data))
             except sse.EventTooLarge as error:
@@ -210,9 +210,9 @@ class StreamAnswer(_GuardedAnswer):
         """The upstream ended its answer in an orderly way."""
         if self.done:
             return []
-        self._guard.counts.now = now
         self._out = []
         try:
+            self._leave_path(now)
             if self._json is None:
                 self._events(self._decoder.close())
             else:
@@ -239,9 +239,9 @@ class StreamAnswer(_GuardedAnswer):
         """The upstream failed: held text that is no match is released, then the error (semantics rule 7)."""
         if self.done:
             return []
-        self._guard.counts.now = now
         self._out = []
         try:
+            self._leave_path(now)
             self._send_rest()
         except Exception as error:
             return self.fail_closed(error)
@@ -253,8 +253,15 @@ class StreamAnswer(_GuardedAnswer):
         if self.done:
             return []
         self.done, self._out = True, []
+        self._leave_path()
         self._guard.abandon()
         return self._commands()
+
+    def _leave_path(self, now: float | None = None) -> None:
+        if self.path is not None:
+            self.path.write_back()
+            self.path = None
+        self._guard.counts.now = self._guard.counts.now if now is None else now
 
     def _commands(self) -> list[Command]:
         out = self._out
@@ -265,6 +272,10 @@ class StreamAnswer(_GuardedAnswer):
 
     def fail_closed(self, error: Exception) -> list[Command]:
         """End the answer without anything held; scanned text is sent only if the upstream is at fault."""
+        try:
+            self._leave_path()
+        except Exception as worse:
+            error = worse
         if isinstance(error, InvalidAnswer | UntranslatableAnswer):
             try:
                 if isinstance(error, InvalidAnswer):

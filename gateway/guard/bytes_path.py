@@ -10,26 +10,40 @@ way; tests/guard/test_bytes_path.py holds them equal. An event for which that is
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gateway.censor.literal_cursor import LiteralCursor
 from gateway.censor.releaser import Releaser
 from gateway.censor.scanner import Scanner
 from gateway.guard.answer_guard import AnswerGuard
 from gateway.guard.channels import ChannelCounts, ChannelText
+from gateway.guard.event_texts import PlaceText
 from gateway.guard.findings import Histogram
 from gateway.native import load_native
-from gateway.wire.chunk_template import CONTENT, ChunkTemplate, decode_string, encode
+from gateway.wire.chunk_template import decode_string
+from gateway.wire.event_template import CONTENT, EventTemplate, Tally
+from gateway.wire.json import encode
 from gateway.wire.sse import EVENT_END, ONE_LINE, escape_line_ends
 
 # Where it stands JSON may begin, which is a text of its own (`gateway.wire.fences`).
 _FENCE = "`"
+MAX_NUMBER = 1 << 53  # of the next event, where events have one; a stream adds few to it
+
+
+class Record(NamedTuple):
+    """Where the text of an answer of typed events is kept for the events that repeat it: `keep` gets what is shown of
+    it, and `place` what it is compared with."""
+
+    tally: Tally
+    keep: Callable[[str], object]
+    place: PlaceText | None = None
 
 
 class BytesPath(Protocol):
     """The events of one template, whose content is one text.
 
-    Of a read that was not taken to its end, `sent` is for the events that were, and `rest` are the other bytes.
+    Of a read that was not taken to its end, `sent` is for the events that were, and `rest` are the other bytes. What
+    changes with each event may be written to the guard, the text and the record only by `write_back`.
     """
 
     @property
@@ -39,6 +53,10 @@ class BytesPath(Protocol):
     def feed(self, data: bytes, now: float, /) -> bytes | None:
         """The bytes to send for a read, possibly none; None if a part was not consumed. `now` as in `StreamAnswer`."""
 
+    def write_back(self) -> None:
+        """To be called before another path is taken, or anything is read of what the path changes; not needed where a
+        part of a read was not consumed."""
+
 
 class PythonBytesPath:
     """`BytesPath`. `cursor`: the only one that the scanner has, if there is only one; `piece`, `limit`: characters of
@@ -46,12 +64,12 @@ class PythonBytesPath:
 
     __slots__ = (
         *("_counts", "_cursor", "_decode", "_encode", "_escape", "_guard", "_held", "_hold", "_limit", "_piece"),
-        *("_releaser", "_scanner", "_template", "_text", "rest", "sent"),
+        *("_record", "_releaser", "_scanner", "_template", "_text", "rest", "sent"),
     )
 
     def __init__(
         self,
-        template: ChunkTemplate,
+        template: EventTemplate,
         guard: AnswerGuard,
         text: ChannelText,
         counts: ChannelCounts,
@@ -63,25 +81,26 @@ class PythonBytesPath:
         escape: Callable[[bytes], bytes],
         held: Histogram,
         hold: Histogram,
+        record: Record | None,
         piece: int,
         limit: int,
     ) -> None:
         self._template, self._guard = template, guard
         self._text, self._counts, self._scanner, self._cursor, self._releaser = text, counts, scanner, cursor, releaser
         self._decode, self._encode, self._escape = decode, encode, escape
-        self._held, self._hold = held, hold
+        self._held, self._hold, self._record = held, hold, record
         self._piece, self._limit = piece, limit
         self.sent = self.rest = b""
 
     def feed(self, data: bytes, now: float) -> bytes | None:
         """The bytes to send for a read, possibly none; None if a part was not consumed. `now` as in `StreamAnswer`."""
-        template, text, releaser = self._template, self._text, self._releaser
+        template, text, releaser, record = self._template, self._text, self._releaser, self._record
         self._counts.now = now
         sent = b""
         at, size = 0, len(data)
         while at < size:
-            begin = at + len(ONE_LINE)
-            read = template.read(data, begin) if data.startswith(ONE_LINE, at) else None
+            begin = at + len(template.line) if data.startswith(template.line, at) else at
+            read = template.read(data, begin + len(ONE_LINE)) if data.startswith(ONE_LINE, begin) else None
             if read is None:
                 break
             values, end = read
@@ -91,6 +110,8 @@ class PythonBytesPath:
             except ValueError:
                 break
             if len(given) > self._piece or _FENCE in given or end - at > self._limit:
+                break
+            if record is not None and record.tally.left < len(releaser.held) + len(given):
                 break
             if not data.startswith(EVENT_END, end) or (live := self._scan(given)) is None:
                 break
@@ -105,12 +126,17 @@ class PythonBytesPath:
                 shown = ""
             releaser.held = held
             text.note_held(shown, len(held))
+            if record is not None:
+                _keep(record, shown, held)
             if template.counted is not None:
                 prompt, answer = template.counted
                 self._guard.usage = int(values[prompt]), int(values[answer])
-            if shown or not given:
+            if shown or (template.empties and not given):
                 content = self._encode(shown)[1:-1]
                 values[place] = content if content.isascii() else self._escape(content)
+                if record is not None and template.numbered:
+                    values.append(b"%d" % record.tally.number)
+                    record.tally.number += 1
                 sent += _event(template.shown, template.order, values)
             elif template.bare:
                 sent += _event(template.bare, template.bare_order, values)
@@ -118,6 +144,9 @@ class PythonBytesPath:
             return sent
         self.sent, self.rest = sent, data[at:]
         return None
+
+    def write_back(self) -> None:
+        """Nothing: all is written down."""
 
     def _scan(self, text: str) -> int | None:
         """`Scanner.scan_quickly`."""
@@ -141,9 +170,17 @@ class PythonBytesPath:
         return state.live if state.live >= 0 else cursor.machine.live(state)
 
 
+def _keep(record: Record, shown: str, held: str) -> None:
+    if record.place is not None:
+        record.place.ahead = held
+    if shown:
+        record.keep(shown)
+        record.tally.left -= len(shown)
+
+
 def _event(around: tuple[bytes, ...], order: bytes, values: list[bytes]) -> bytes:
     parts = [part for before, place in zip(around, order, strict=False) for part in (before, values[place])]
-    return b"".join((ONE_LINE, *parts, around[-1], EVENT_END))
+    return b"".join((*parts, around[-1]))
 
 
 class ReadPath(Protocol):
@@ -193,13 +230,17 @@ def is_native() -> bool:
     return IMPLEMENTATION is not PythonBytesPath
 
 
-def open_bytes_path(template: ChunkTemplate, guard: AnswerGuard, text: object, limit: int) -> BytesPath | None:
+def open_bytes_path(
+    template: EventTemplate, guard: AnswerGuard, text: object, limit: int, record: Record | None = None
+) -> BytesPath | None:
     """None where the slow path has more to do; to be asked for again whenever that was taken. `limit`: bytes that an
     event may have."""
     if type(text) is not ChannelText or any(b"\n" in part or b"\r" in part for part in template.around):
         return None
     quick = text.censor.quick_scanner()
     if quick is None or not all(map(bytes.isascii, template.shown)):
+        return None
+    if record is not None and not (-1 if template.numbered else -2) < record.tally.number < MAX_NUMBER:
         return None
     scanner, piece = quick
     return IMPLEMENTATION(
@@ -215,6 +256,7 @@ def open_bytes_path(template: ChunkTemplate, guard: AnswerGuard, text: object, l
         escape_line_ends,
         text.counts.held,
         text.counts.hold,
+        record,
         piece,
         limit,
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import starmap
 from typing import Protocol
 
 from msgspec import Struct
@@ -48,6 +50,14 @@ class ChannelCounts:
     the request wants it as JSON.
     """
 
+    now = 0.0
+    overflows = 0
+    values_in_json = 0  # of the JSON texts of a prompt
+    unknown_events = 0
+    blocked_by: str | None = None
+    failed = False  # the guard has: what did not go out by then was withheld, wherever in it the text was
+    _restored_chars = 0
+
     def __init__(
         self,
         compiled: CompiledPolicy,
@@ -64,18 +74,11 @@ class ChannelCounts:
         self.json_content = json_content
         self.compiled = compiled
         self.direction = direction
-        self.now = 0.0
-        self.overflows = 0
-        self.values_in_json = 0  # of the JSON texts of a prompt
-        self.unknown_events = 0
-        self.blocked_by: str | None = None
-        self.failed = False  # the guard has: what did not go out by then was withheld, wherever in it the text was
         self.held = Histogram(HELD_BOUNDS)
         self.hold = Histogram(HOLD_BOUNDS)
         self._counts: dict[Channel, _Counts] = {}
         self._matches: defaultdict[tuple[str, Action, Channel], int] = defaultdict(int)
         self._restored: defaultdict[str, int] = defaultdict(int)
-        self._restored_chars = 0
         self._kept: defaultdict[str, int] = defaultdict(int)
         self._constraints: defaultdict[str, int] = defaultdict(int)
 
@@ -128,19 +131,26 @@ class ChannelCounts:
         self._add_passed(channel, len(text))
         return True
 
-    def passes_label(self, text: str) -> bool:
-        """`passes` for a label of an answer: most come with every one, so those that pass are remembered."""
+    def passing_labels(self, texts: Sequence[str]) -> int:
+        """How many of these labels of an answer, from the first on, `passes` is true of. Most come with every answer,
+        so those that pass are remembered."""
         program = self.compiled.labels
-        if not (program is not None and text in program.passed) and not passes(program, text, remembers=True):
-            return False
-        self._add_passed(_OTHER, len(text))
-        return True
+        passed = () if program is None else program.passed
+        count = size = 0
+        for text in texts:
+            if text not in passed and not passes(program, text, remembers=True):
+                break
+            count += 1
+            size += len(text)
+        if count:
+            self._add_passed(_OTHER, size, count)
+        return count
 
-    def _add_passed(self, channel: Channel, size: int) -> None:
+    def _add_passed(self, channel: Channel, size: int, texts: int = 1) -> None:
         counts = self._counts.get(channel) or self._counts_of(channel)
         counts.scanned += size
         counts.written += size
-        self.held.counts[0] += 1
+        self.held.counts[0] += texts
 
     def _counts_of(self, channel: Channel) -> _Counts:
         counts = self._counts.get(channel)
@@ -184,11 +194,12 @@ class ChannelCounts:
         return ChannelCount(channel, counts.scanned, forwarded, replaced, withheld)
 
     def fact(self) -> TextScanned:
+        matches = self._matches
         return TextScanned(
             policy=self.compiled.policy.name,
             direction=self.direction,
-            channels=tuple([self._channel_count(channel, counts) for channel, counts in self._counts.items()]),
-            matches=tuple([MatchCount(*match, count) for match, count in self._matches.items()]),
+            channels=tuple(starmap(self._channel_count, self._counts.items())),
+            matches=tuple([MatchCount(*match, count) for match, count in matches.items()]) if matches else (),
             restored=dict(self._restored),
             constraints=dict(self._constraints),
             overflows=self.overflows,

@@ -42,6 +42,7 @@ from gateway.wire.message import (
 
 _CONTENT: Path = ("content",)
 _CONTENT_SLOT = TextSlot(None, "content", _CONTENT, "content", SlotKind.TEXT)
+_CHANNELS, _JSON, _TEXT = {each.value: each for each in Channel}, SlotKind.JSON, SlotKind.TEXT
 _DESCRIBED: tuple[Path, ...] = tuple((name,) for name in logprobs.TEXTS)
 MAX_TYPES = 64  # parts of one choice whose type comes with what was held of them
 MAX_TYPE = 64  # characters of such a type
@@ -235,27 +236,26 @@ class Choice:
         return bool(shown)
 
     def _text(self, slot: TextSlot, payload: str | None) -> GuardedText:
-        text = self.texts.get(slot.path)
-        is_new = text is None
+        is_new = (text := self.texts.get(slot.path)) is None
         if text is None:
             self._counts.reserve("text fields")
-            channel = Channel(slot.channel)
-            is_json = slot.kind is SlotKind.JSON or (self._counts.json_content and channel is Channel.CONTENT)
+            channel, is_content = _CHANNELS[slot.channel], slot.channel == "content"
+            is_json = slot.kind is _JSON or (self._counts.json_content and is_content)
             # JSON that nothing looks at is not taken apart: even a number would wait for its end.
             if payload is not None and self._counts.looks_at(channel):
                 text = PayloadText(self._counts, channel, self.index, payload)
             elif is_json and self._counts.looks_at(channel):
                 text = GuardedJson(self._counts, channel, self.index)
                 text = text if self._metadata.enforces else ObservedText(text)
-            elif slot.kind is SlotKind.TEXT and slot.path[0] in CALLS:
+            elif slot.kind is _TEXT and slot.path[0] in CALLS:
                 text = string_text(self._counts, channel, self.index)
             elif is_part(slot) and not self._reads_json_content:
                 text = self._parts_of(slot).part(slot.path)
-            elif slot.kind is SlotKind.TEXT and channel is Channel.CONTENT:
+            elif slot.kind is _TEXT and is_content:
                 text = content_text(self._counts, channel, self.index)
             else:
                 text = self._counts.open(channel, self.index)
-            if self._constrained is not None and channel is Channel.CONTENT:
+            if self._constrained is not None and is_content:
                 text = ConstrainedText(text, self._constrained)
             self.texts[slot.path] = text
         if self._entries and slot.path in _DESCRIBED and (entries := self._entries.get(str(slot.path[0]))):

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
-from gateway.guard.channels import GuardedText, InvalidAnswer
+from gateway.guard.channels import ChannelText, GuardedText, InvalidAnswer
 from gateway.guard.constrained import ConstrainedText, ConstraintCheck
 from gateway.guard.guardedjson import GuardedJson, ObservedText, content_text, string_text
 from gateway.guard.media import shown_payload
@@ -19,6 +19,7 @@ from gateway.guard.parts import JoinedParts, PartText
 from gateway.policy.model import Channel
 from gateway.wire import json
 from gateway.wire.event_table import EventTable, TextField
+from gateway.wire.event_template import Tally
 from gateway.wire.fences import ContentReader
 from gateway.wire.media import OPAQUE, is_opaque
 from gateway.wire.message import CONSTANT_LABELS, Path, SlotKind
@@ -28,10 +29,10 @@ MAX_KEPT = 1 << 23
 
 
 class PlaceText:
-    """The text at one place. `shown` is what came out of it; `exact`: nothing of it was changed; `streamed`: it
-    was shown in deltas."""
+    """The text at one place. `shown` is what came out of it; `exact`: nothing of it was changed; `ahead`: what was
+    given and has not come out, while that is so; `streamed`: it was shown in deltas."""
 
-    __slots__ = ("_ahead", "closed", "exact", "field", "shown", "streamed", "text")
+    __slots__ = ("ahead", "closed", "exact", "field", "shown", "streamed", "text")
 
     def __init__(self, text: GuardedText, field: TextField) -> None:
         self.text = text
@@ -40,19 +41,27 @@ class PlaceText:
         self.closed = False
         self.streamed = False
         self.exact = True
-        self._ahead = ""  # what was given and has not come out
+        self.ahead = ""
 
     def add(self, given: str, out: str) -> None:
         if self.exact:
-            ahead = self._ahead + given
+            ahead = self.ahead + given
             self.exact = ahead.startswith(out)
-            self._ahead = ahead[len(out) :] if self.exact else ""
+            self.ahead = ahead[len(out) :] if self.exact else ""
         if out:
             self.shown.append(out)
 
     def joined(self) -> str:
         text = "".join(self.shown)
-        self.shown = [text]
+        self.shown[:] = [text]
+        return text
+
+    @property
+    def steady(self) -> ChannelText | None:
+        """The text, if all that its pieces pass through is its censor, which holds what is ahead; else None."""
+        text = self.text.sole_text if isinstance(self.text, PartText) else self.text
+        if type(text) is not ChannelText or (self.exact and self.ahead != text.censor.releaser.held):
+            return None
         return text
 
 
@@ -70,12 +79,12 @@ class EventTexts:
         self._joined: dict[Path, JoinedParts] = {}  # the text parts of each list
         self._ahead: dict[Path, tuple[int, str]] = {}  # what was fed before its turn: characters, and what came out
         self._following: dict[Path, tuple[Path, TextField, str]] = {}  # behind each part of a whole answer
-        self._kept = 0
+        self.tally = Tally(MAX_KEPT)
 
     def keep(self, size: int) -> None:
         """Count characters that are kept until the answer ends. Raises `InvalidAnswer`."""
-        self._kept += size
-        if self._kept > MAX_KEPT:
+        self.tally.left -= size
+        if self.tally.left < 0:
             raise InvalidAnswer(f"the answer has more than {MAX_KEPT} characters that may be repeated")
 
     # -- texts in pieces -----------------------------------------------------------------------------------------------
@@ -98,7 +107,7 @@ class EventTexts:
     def streamed_text(self, place: Path) -> PlaceText | None:
         """The text at a place, if it has been shown in deltas and continues."""
         text = self.places.get(place)
-        return None if text is None or text.closed or not text.streamed else text
+        return None if text is None or text.closed or not text.streamed or place in self._ahead else text
 
     def finish(self, text: PlaceText) -> str:
         """End a text; returns what it held."""

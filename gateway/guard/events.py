@@ -19,14 +19,14 @@ from gateway.guard.client_answer import ClientAnswer, EventAssembler, OwnEvents
 from gateway.guard.constrained import ConstraintCheck, asks_for_json
 from gateway.guard.event_objects import EventObjects
 from gateway.guard.event_parts import EventParts
-from gateway.guard.event_texts import EventTexts
+from gateway.guard.event_texts import EventTexts, PlaceText
 from gateway.policy.model import Unknown
 from gateway.wire import sse
 from gateway.wire.dialect import BLOCKED
 from gateway.wire.event_table import EventForm, EventTable, Role, content_of
 from gateway.wire.json import Json
 from gateway.wire.message import Path, SlotKind
-from gateway.wire.typed_deltas import TextDelta
+from gateway.wire.typed_deltas import TextDelta, TextId, text_id
 
 
 class EventGuard(AnswerGuard):
@@ -43,7 +43,7 @@ class EventGuard(AnswerGuard):
         self._own = OwnEvents(table, self._texts, self._shown, self.counts)
         self._reason: Any = None
         self._over = False
-        self._number: int | None = None
+        self.tally = self._texts.tally
 
     @property
     def finished(self) -> bool:
@@ -56,30 +56,35 @@ class EventGuard(AnswerGuard):
             self._guard(copy.deepcopy(received))
             return [received]
         number = received.get(self._table.sequence)
-        if self._number is None and is_count(number):
-            self._number = number
+        if self.tally.number < 0 and is_count(number):
+            self.tally.number = number
         return self._numbered(self._guard(received))
 
     def repeat(self, delta: TextDelta) -> tuple[bytes, list[Json]] | None:
         """The fast path for an event that adds to a text which has begun: as `EventFastPath.repeat`, without a trace of
         an event that does not fit."""
-        place, given = delta.place, delta.text
-        idle = self._over or self._parts.waits or not self.metadata.enforces
-        text = None if idle else self._texts.streamed_text(place)
-        if text is None or not self._shown.is_open(place) or delta.item_id != self._shown.item_id(place):
+        of, given, number = text_id(delta), delta.text, self.tally.number
+        text = self.streamed_text(of)
+        if text is None:
             return None
-        shown, sent = self._texts.feed(place, text.field, given), b""
+        shown, sent = self._texts.feed(of.place, text.field, given), b""
         if shown or not given:
-            sent = sse.encode(delta.shown(shown, self._number), delta.kind)
-            self._number = None if self._number is None else self._number + 1
+            sent = sse.encode(delta.shown(shown, number if number >= 0 else None), of.kind)
+            self.tally.number += number >= 0
         return sent, [] if self._texts.rule is None else self._numbered(self._block(self._texts.rule))
+
+    def streamed_text(self, of: TextId) -> PlaceText | None:
+        """A text that has begun, if nothing is to be done for the events that add to it but to feed it."""
+        idle = self._over or self._parts.waits or not self.metadata.enforces
+        text = None if idle else self._texts.streamed_text(of.place)
+        is_known = self._shown.is_open(of.place) and of.item_id == self._shown.item_id(of.place)
+        return text if is_known else None
 
     def _numbered(self, events: list[Json]) -> list[Json]:
         if self._table.sequence:
             for event in events:
-                self._number = self._number or 0
-                event[self._table.sequence] = self._number
-                self._number += 1
+                event[self._table.sequence] = number = max(self.tally.number, 0)
+                self.tally.number = number + 1
         return events
 
     def _guard(self, event: Json) -> list[Json]:

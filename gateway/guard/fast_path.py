@@ -12,16 +12,17 @@ from collections.abc import Callable
 from msgspec import UNSET
 
 from gateway.guard.answer_guard import AnswerGuard
-from gateway.guard.bytes_path import BytesPath, open_bytes_path
+from gateway.guard.bytes_path import BytesPath, Record, open_bytes_path
 from gateway.guard.chat import MAX_HEAD, ChatGuard
 from gateway.guard.choice import Choice
 from gateway.guard.events import EventGuard
 from gateway.wire import chunks, json, sse
-from gateway.wire.chunk_template import NOTHING, ChunkTemplate, TypedChunk, encode
+from gateway.wire.chunk_template import NOTHING, TypedChunk, encode
 from gateway.wire.dialect import AnswerEncoder, Dialect, EventEncoder
+from gateway.wire.event_template import EventTemplate
 from gateway.wire.json import Json
 from gateway.wire.message import FINISH_REASONS, ROLES, Path
-from gateway.wire.typed_deltas import TextDelta
+from gateway.wire.typed_deltas import TextDelta, TextId, template_of, text_id
 
 _CONTENT: Path = ("content",)
 
@@ -29,35 +30,52 @@ _CONTENT: Path = ("content",)
 class EventFastPath:
     """The fast path of one answer of typed events. `read` is that of their table; `encoder` writes the others."""
 
-    __slots__ = ("_encoder", "_guard", "_read")
+    __slots__ = ("_guard", "_learnt", "_read", "_template")
 
     def __init__(self, guard: EventGuard, read: Callable[[bytes], TextDelta | None], encoder: EventEncoder) -> None:
         self._guard = guard
         self._read = read
-        self._encoder = encoder
+        encoder.tally = guard.tally
+        self._learnt: TextId | None = None  # of the last event that a template was made of
+        self._template: EventTemplate | None = None
 
     def repeat(self, data: bytes, most: int = sys.maxsize) -> tuple[bytes, list[Json]] | None:
         """What to send, possibly nothing, and the events to send after it; None where only the slow path will do, or
         the text has more than so many characters."""
         delta = self._read(data)
-        sent = None if delta is None or len(delta.text) > most else self._guard.repeat(delta)
-        if sent is not None and sent[0]:
-            self._encoder.number += 1
+        if delta is None or len(delta.text) > most or not delta.has_figures:
+            return None
+        of, sent = text_id(delta), self._guard.repeat(delta)
+        if sent is not None and of != self._learnt:
+            self._learnt, self._template = of, template_of(data, self._read)
         return sent
 
-    framing = 0
+    @property
+    def framing(self) -> int:
+        """The bytes of an event of `bytes_path` that are not its text's."""
+        return 0 if self._template is None else self._template.size
 
     def learn(self, data: bytes) -> None:
         """Nothing: the guard knows which texts have begun."""
 
-    def bytes_path(self, limit: int) -> None:
-        """None: each event has a number."""
+    def bytes_path(self, limit: int) -> BytesPath | None:
+        """As that of `FastPath`."""
+        if self._template is None or self._learnt is None:
+            return None
+        place = self._guard.streamed_text(self._learnt)
+        text = None if place is None else place.steady
+        if place is None or text is None:
+            return None
+        record = Record(self._guard.tally, place.shown.append, place if place.exact else None)
+        return open_bytes_path(self._template, self._guard, text, limit, record)
 
 
 class FastPath:
     """The fast path of one answer. `read` is that of its dialect, `encoder` writes it for a client of another."""
 
-    __slots__ = ("_begun", "_choices", "_encoder", "_enforces", "_guard", "_known", "_learnt", "_read", "_template")
+    __slots__ = (
+        *("_begun", "_choices", "_encoder", "_enforces", "_guard", "_index", "_known", "_learnt", "_read", "_template"),
+    )
 
     def __init__(
         self, guard: ChatGuard, read: Callable[[bytes], TypedChunk | None], encoder: AnswerEncoder | None = None
@@ -70,7 +88,8 @@ class FastPath:
         # A chunk with clean labels: others with the same labels are not scanned for them again, and those that equal
         # its template are for `bytes_path`.
         self._known: TypedChunk | None = None
-        self._template: ChunkTemplate | None = None
+        self._template: EventTemplate | None = None
+        self._index = 0  # of its choice
         self._begun = self._learnt = False
 
     def repeat(self, data: bytes, most: int = sys.maxsize) -> tuple[bytes, list[Json]] | None:
@@ -165,11 +184,16 @@ class FastPath:
     def bytes_path(self, limit: int) -> BytesPath | None:
         """The way for the next events, until one of them takes another; None if there is none. `limit`: bytes that an
         event may have."""
-        template = self._template
-        choice = None if template is None else self._choices.get(template.index)
+        template, record = self._template, None
+        choice = None if template is None else self._choices.get(self._index)
         if template is None or choice is None or choice.ended or choice.calls:
             return None
-        return open_bytes_path(template, self._guard, choice.texts.get(_CONTENT), limit)
+        if self._encoder is not None:
+            form = self._encoder.content_form()
+            if form is None:
+                return None
+            template, record = template.translated(form.event), Record(form.tally, form.keep)
+        return open_bytes_path(template, self._guard, choice.texts.get(_CONTENT), limit, record)
 
     def _censor(self, index: int, given: str, show: Callable[[str], bytes]) -> tuple[bytes, list[Json]] | None:
         choice = self._choices.get(index)
@@ -180,6 +204,7 @@ class FastPath:
         if (text := choice.texts.get(_CONTENT)) is None:
             return None
         shown = text.feed(given)
+        shown = shown if self._enforces else given  # half a surrogate pair, which the text holds, has been shown
         choice.rule = text.rule
         sent = b""
         if shown or not given:
@@ -204,8 +229,9 @@ class FastPath:
         assert chunk is not None
         self._learnt = True
         dropped = chunk.obfuscation is not UNSET or chunk.choices[0].token_ids is not UNSET
-        makes = self._encoder is None and (self._enforces or not dropped)
-        self._template = ChunkTemplate.of(data, chunk) if makes else None
+        # A usage is for the encoder.
+        makes = (self._encoder is None or chunk.has_figures) and (self._enforces or not dropped)
+        self._template, self._index = chunk.template(data) if makes else None, chunk.choices[0].index
 
 
 def fast_path(

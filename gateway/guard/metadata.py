@@ -5,7 +5,7 @@ Most repeat from chunk to chunk, so clean ones are remembered. What the protocol
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
@@ -87,15 +87,26 @@ class Metadata:
 
     def passes_unopened(self, text: str) -> bool:
         """Is it shown as it is, and need not be opened for that? Then it has been counted, the first time."""
-        if text in self._clean or text in CONSTANT_LABELS:
-            return True
-        if self.counts.pseudonyms is not None or not self.counts.passes_label(text):
+        return text in self._clean or text in CONSTANT_LABELS or self._pass((text,))
+
+    def pass_unopened(self, texts: Iterable[str]) -> bool:
+        """`passes_unopened` for all of them; for none behind the first that does not."""
+        clean = self._clean
+        left = [text for text in texts if text not in clean and text not in CONSTANT_LABELS]
+        return not left or self._pass(left)
+
+    def _pass(self, texts: Sequence[str]) -> bool:
+        if self.counts.pseudonyms is not None:
             return False
-        if not self._emptied and len(self._clean) < MAX_CLEAN:
-            self._clean.add(text)
+        if len(set(texts)) < len(texts):  # one that comes again is clean then, and is not counted
+            return all(map(self.passes_unopened, texts))
+        passed = self.counts.passing_labels(texts)
+        if not self._emptied and len(self._clean) + passed <= MAX_CLEAN:
+            self._clean.update(texts[:passed])
         else:
-            self._remember(text)
-        return True
+            for text in texts[:passed]:
+                self._remember(text)
+        return passed == len(texts)
 
     def show(self, text: str) -> str:
         """A label, censored."""

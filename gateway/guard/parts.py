@@ -142,6 +142,11 @@ class PartText:
         return self.joint.text.rule if self.joint.only is self or self.is_in_joint else None
 
     @property
+    def sole_text(self) -> ChannelText | None:
+        """The text that it is, as long as it has no other part."""
+        return self.joint.text if self.joint.only is self else None
+
+    @property
     def is_in_joint(self) -> bool:
         """May something still come out of this part?"""
         return self in self.joint.parts

@@ -33,6 +33,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, origin: Origin, owner: ConnectionPool) -> None:
         self.origin = origin
+        self.loop = asyncio.get_running_loop()  # to ask for it takes a system call
         self.transport: asyncio.Transport | None = None
         self.exchange: Exchange | None = None
         self.closed = False
@@ -93,7 +94,7 @@ class Connection(asyncio.Protocol):
         """Return when the socket of an aborted connection has been closed."""
         if self.transport is None or self._gone:
             return
-        self._gone_waiter = asyncio.get_running_loop().create_future()
+        self._gone_waiter = self.loop.create_future()
         await self._gone_waiter
 
     def release(self) -> None:

@@ -61,7 +61,7 @@ class Exchange:
     def __init__(
         self, connection: Connection, limits: StreamLimits, timeouts: Mapping[str, float | None], *, head_only: bool
     ) -> None:
-        loop = asyncio.get_running_loop()
+        loop = connection.loop
         self.connection = connection
         self.queue = BodyQueue()
         self.read_limit = timeouts.get("read")
@@ -91,8 +91,8 @@ class Exchange:
         while self._parser.head is None:
             if self.queue.failure is not None:
                 raise self.queue.failure
-            self.queue.waiter = asyncio.get_running_loop().create_future()
-            await self.queue.waiter
+            self.queue.waiter = waiter = self.connection.loop.create_future()
+            await waiter
         return self._parser.head
 
     def fail(self, failure: Exception) -> None:

@@ -53,6 +53,10 @@ class ConnectionPool:
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
+    def take_idle(self, origin: Origin) -> Connection | None:
+        """What `acquire` gives where it need not wait, and without the coroutine that it is; None else."""
+        return self._pop_idle(origin) if self._idle and not self._closed else None
+
     async def acquire(self, origin: Origin, timeouts: Mapping[str, float | None], *, reuse: bool) -> Connection:
         """A connected connection: where `reuse` allows, the idle one that was used last.
 

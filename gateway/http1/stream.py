@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from functools import lru_cache
 from time import monotonic
 from typing import Self
 
@@ -26,7 +26,7 @@ class ResponseStream(httpx2.AsyncByteStream):
         self._queue = exchange.queue
         self._parts = exchange.queue.parts
         self._connection = exchange.connection
-        self._create_future = asyncio.get_running_loop().create_future
+        self._create_future = exchange.connection.loop.create_future
 
     def __aiter__(self) -> Self:
         return self
@@ -49,6 +49,11 @@ class ResponseStream(httpx2.AsyncByteStream):
         if self._connection.reading_paused and not queue.ended:
             self._connection.resume_reading()
         return data
+
+    @property
+    def has_come(self) -> bool:
+        """Is there an item that need not be waited for?"""
+        return bool(self._parts)
 
     def unread(self, item: bytes) -> None:
         """Put back the item just returned, before anything else is awaited; the next one starts with it."""
@@ -93,6 +98,11 @@ class ResponseStream(httpx2.AsyncByteStream):
             self._exchange.fail(httpx2.StreamClosed())
 
 
+@lru_cache(256)
+def _name(raw: bytes) -> str:
+    return raw.decode("latin-1").lower()
+
+
 class Response:
     """A response whose head has been read: what the gateway needs of `httpx2.Response`, at a tenth of its cost.
 
@@ -106,13 +116,17 @@ class Response:
         self.stream = stream
         headers: dict[str, str] = {}
         for raw_name, raw_value in head.headers:
-            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+            name, value = _name(raw_name), raw_value.decode("latin-1")
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
         self.headers = headers
 
     @property
     def is_success(self) -> bool:
         return 200 <= self.status_code < 300
+
+    def abort(self) -> None:
+        """`aclose` without being awaited."""
+        self.stream.abort()
 
     async def aclose(self) -> None:
         self.stream.abort()

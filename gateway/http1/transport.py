@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Mapping
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 
 import httpx2
 
@@ -72,10 +72,15 @@ class HTTP1Transport:
         """
         length = b"content-length: %d\r\n" % len(body) if body or start.method not in _SAFE else b""
         head = b"%b%b%b\r\n" % (start.encoded, _encode_lines(headers), length)
-        connection = await self._pool.acquire(origin, timeouts, reuse=not fresh)
+        connection = None if fresh else self._pool.take_idle(origin)
+        if connection is None:
+            connection = await self._pool.acquire(origin, timeouts, reuse=not fresh)
         exchange = Exchange(connection, self._limits, timeouts, head_only=start.method == "HEAD")
         try:
-            exchange.send((head + body,) if len(body) <= _ONE_WRITE else (head, body))
+            if len(body) <= _ONE_WRITE:
+                connection.write(head + body)  # the response is read meanwhile
+            else:
+                exchange.send((head, body))
             return Response(await exchange.read_head(), ResponseStream(exchange))
         except httpx2.TransportError as error:
             if not exchange.stale:
@@ -127,10 +132,17 @@ class HeadStart:
         self.encoded = b"%b %b HTTP/1.1\r\n%b" % (method.encode("ascii"), target, _encode_lines(headers))
 
 
+@lru_cache(256)
+def _is_token(name: str) -> bool:
+    return _TOKEN.fullmatch(name) is not None
+
+
 def _encode_lines(headers: Mapping[str, str]) -> bytes:
     """Refuses what would end a line early: a header must not be able to smuggle in another."""
+    lines = ""
     for name, value in headers.items():
-        if not _TOKEN.fullmatch(name) or not _FIELD_VALUE.fullmatch(value):
+        if not _is_token(name) or not _FIELD_VALUE.fullmatch(value):
             message = f"the request's header {name[:64]!r} holds characters not allowed (line break, NUL)"
             raise httpx2.LocalProtocolError(message)
-    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("ascii")
+        lines += f"{name}: {value}\r\n"
+    return lines.encode("ascii")

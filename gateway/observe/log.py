@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from datetime import UTC, datetime
@@ -10,6 +11,14 @@ from typing import Any, BinaryIO, TextIO
 import msgspec
 
 from gateway.observe.facts import LEFT, Fact, GuardFailed, MaskJudged, Reloaded, RequestFinished, TextScanned
+
+MAX_PARTS = 256  # combinations of names in the lines of requests, of which the encoded form is kept
+_LINE = (
+    b'{"time":"%b","event":"request","request_id":"%b",%b,"duration_ms":%r,"ttft_ms":%b,"matches":{},'
+    b'"scanned":%d,"forwarded":%d,"replaced":%d,"withheld":%d,%b,"prompt_tokens":%d,"completion_tokens":%d}\n'
+)
+_NAMES = ("path", "status", "outcome", "stream", "route", "policy", "upstream", "model", "key")  # in this order
+_PLAIN_ID = re.compile(r"[A-Za-z0-9._:-]+")  # as it is in JSON
 
 
 class RequestLog:
@@ -21,11 +30,18 @@ class RequestLog:
         # A line of JSON is bytes: past the text layer it need not be decoded and encoded once more.
         self._bytes: BinaryIO | None = getattr(self._out, "buffer", None)
         self._second = (-1, "")  # the last one that was written, as it stands in a line
+        self._names: dict[tuple[object, ...], tuple[bytes, bytes]] = {}  # of requests, as they stand in a line
 
     def record(self, fact: Fact) -> None:
+        if type(fact) is TextScanned:
+            return
         match fact:
             case RequestFinished():
-                self._write("request", request_fields(fact))
+                line = self._usual(fact) if self.style == "json" and self._bytes is not None else None
+                if line is None:
+                    self._write("request", request_fields(fact))
+                else:
+                    self._put(line, "")
             case GuardFailed(policy, where):
                 self._write("guard_failed", {"policy": policy, "where": where})
             case Reloaded(outcome, reason):
@@ -44,10 +60,14 @@ class RequestLog:
             line = b"%b,%b\n" % (beginning, msgspec.json.encode(fields)[1:]) if fields else beginning + b"}\n"
             text = "" if self._bytes is not None else line.decode()
         else:
+            line = b""
             shown = " ".join(
                 f"{key}={_one_line(value)}" for key, value in fields.items() if value not in (None, {}, "")
             )
             text = f"{datetime.now(UTC):%H:%M:%S} {name} {shown}\n"
+        self._put(line, text)
+
+    def _put(self, line: bytes, text: str) -> None:
         try:
             if self._bytes is not None and not text:
                 self._bytes.write(line)
@@ -57,6 +77,34 @@ class RequestLog:
                 self._out.flush()
         except (OSError, ValueError):
             return  # a closed or full log never stops a stream
+
+    def _usual(self, fact: RequestFinished) -> bytes | None:
+        """The line of a request of which there are only sums to tell, as `request_fields` has it; None for others."""
+        tokens = fact.tokens
+        if tokens is None or fact.rollbacks or not _PLAIN_ID.fullmatch(fact.request_id):
+            return None
+        scanned = forwarded = replaced = withheld = 0
+        for text in fact.scanned:
+            if text.matches or text.constraints:
+                return None
+            for count in text.channels:
+                scanned += count.scanned
+                forwarded += count.forwarded
+                replaced += count.replaced
+                withheld += count.withheld
+                if count.missing:
+                    return None
+        asked = (fact.path, fact.status, fact.outcome, fact.stream, fact.model, fact.key)
+        names = self._names.get(key := (*asked, fact.route, fact.policy, fact.upstream, fact.error))
+        if names is None:
+            fields = request_fields(fact)
+            encoded = msgspec.json.encode({name: fields[name] for name in _NAMES})[1:-1]
+            if len(self._names) >= MAX_PARTS:
+                self._names.clear()
+            names = self._names[key] = encoded, b'"error":%b' % msgspec.json.encode(fact.error)
+        ttft = b"null" if fact.ttft is None else b"%r" % _milliseconds(fact.ttft)
+        sums = (_milliseconds(fact.duration), ttft, scanned, forwarded, replaced, withheld)
+        return _LINE % (self._time().encode(), fact.request_id.encode(), names[0], *sums, names[1], *tokens)
 
     def _time(self) -> str:
         """Now, as `isoformat` has it, of which the seconds are the same for many lines."""

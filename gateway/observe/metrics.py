@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
-from prometheus_client.values import MultiProcessValue
+from prometheus_client.values import MultiProcessValue, MutexValue
 
 from gateway.observe import facts
 
@@ -67,21 +67,35 @@ GAUGES: dict[str, tuple[str, tuple[str, ...], Literal["livesum", "livemin"]]] = 
 }
 
 
+def _add_to(value: Any) -> Add:
+    """What adds to a value. Facts are recorded in the event loop alone, so that one of this process needs no lock."""
+    if type(value) is not MutexValue:
+        inc: Add = value.inc
+        return inc
+
+    def add(amount: float) -> None:
+        value._value += amount
+
+    return add
+
+
 class _Histogram(Histogram):
     """A histogram without labels that adds many observations at once: streams count by themselves and report once,
     since an observation for every chunk would cost more than the censor."""
 
     _known: tuple[float, ...] | None = None  # bounds that were compared with its own
+    _adding: list[Add] | None = None  # to its buckets and its sum
 
     def add(self, observed: facts.HistogramCounts) -> None:
         """Raises ValueError for other bounds than the histogram's."""
         if observed.bounds is not self._known and (*observed.bounds, float("inf")) != tuple(self._upper_bounds):
             raise ValueError(f"{self._name}: the distribution has other bounds")
         self._known = observed.bounds
-        for bucket, count in compress(zip(self._buckets, observed.counts, strict=True), observed.counts):
-            bucket.inc(count)
+        adding = self._adding = self._adding or [*map(_add_to, (*self._buckets, self._sum))]
+        for add, count in compress(zip(adding, observed.counts, strict=False), observed.counts):
+            add(count)
         if observed.total:
-            self._sum.inc(observed.total)
+            adding[-1](observed.total)
 
 
 def metrics_problem() -> str | None:
@@ -186,7 +200,14 @@ class Metrics:
             Gauge(name, documentation, labels, registry=registry, multiprocess_mode=mode)
             for name, (documentation, labels, mode) in GAUGES.items()
         )
-        self.set_streams: Callable[[float], None] = streams._value.set  # of requests in flight
+        self._streams = streams._value
+
+    def set_streams(self, count: float) -> None:
+        """Of requests in flight."""
+        if type(self._streams) is MutexValue:
+            self._streams._value = count  # as `_add_to`
+        else:
+            self._streams.set(count)
 
     def set_upstreams(self, names: Iterable[str]) -> None:
         """Which upstreams are configured; gauges of others, which a reload removed, go."""
@@ -204,11 +225,12 @@ class Metrics:
 
     def record(self, fact: facts.Fact) -> None:
         """Count a fact. Raises ValueError for a histogram with other bounds than this one's."""
+        if isinstance(fact, facts.TextScanned):
+            self._record_text(fact)
+            return
         match fact:
             case facts.RequestFinished():
                 self._record_request(fact)
-            case facts.TextScanned():
-                self._record_text(fact)
             case facts.UpstreamFailed(upstream, kind):
                 self._count("upstream_errors", upstream, kind)
             case facts.GuardFailed(policy, _):
@@ -278,8 +300,7 @@ class Metrics:
 
     def _add_to(self, series: tuple[str, ...]) -> Add:
         name, *labels = series
-        add: Add = self._counters[name].labels(*labels)._value.inc
-        return add
+        return _add_to(self._counters[name].labels(*labels)._value)
 
     def _add_request(self, labels: tuple[str, str, str, int, str | None]) -> list[Add]:
         path, route, policy, status, key = labels

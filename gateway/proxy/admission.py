@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from fastapi import Request
 from fastapi.responses import Response
 from msgspec.structs import replace as changed
 from starlette.requests import ClientDisconnect
@@ -25,7 +26,7 @@ from gateway.guard.prompt import BadRequest, GuardedPrompt, apply_request_table,
 from gateway.observe.facts import Limited
 from gateway.policy.model import Action, Channel, Direction
 from gateway.proxy.accounting import QuotaReservation
-from gateway.proxy.asgi import offload, offload_in_slices, pop_buffered_body, scan_cost, scan_size
+from gateway.proxy.asgi import MAX_INLINE, offload, offload_in_slices, pop_buffered_body, scan_cost, scan_size
 from gateway.proxy.context import RequestContext, RoutedRequest, failure_response
 from gateway.proxy.downstream.browsers import check_content_type
 from gateway.proxy.errors import HTTPFailure, client_error
@@ -44,7 +45,7 @@ from gateway.wire.responses import RESPONSES
 BODY_TIMEOUT = 60.0  # seconds in which a request's body must have arrived
 MAX_SHOWN_MODELS = 1024  # names of models, with their policies, of which it is kept whether a log may show them
 LEFTOVER_TIMEOUT = 1.0  # seconds for the rest of a request that was refused
-Step = Callable[[RequestContext], Awaitable[RequestContext]]
+Step = Callable[[RequestContext], RequestContext | Awaitable[RequestContext]]
 _INPUT = Direction.INPUT  # to look up a member of an enumeration takes as long as a call
 Result = TypeVar("Result")
 NO_SEGMENTS = (".", "..")  # names that are no part of a path, in which a base URL may have the model's
@@ -58,7 +59,8 @@ async def answered(
     try:
         try:
             for step in steps:
-                context = await step(context)
+                reached = step(context)
+                context = reached if isinstance(reached, RequestContext) else await reached
             return await answer(context)
         except HTTPFailure as failure:
             return failure_response(record, await record.refuse(failure), context.dialect)
@@ -67,7 +69,7 @@ async def answered(
         raise
 
 
-async def authenticate(context: RequestContext) -> RequestContext:
+def authenticate(context: RequestContext) -> RequestContext:
     key = context.snapshot.keys.find(context.headers)
     if key is None:
         message = "Missing or wrong API key. Send it as `Authorization: Bearer KEY` or `x-api-key: KEY`."
@@ -76,19 +78,14 @@ async def authenticate(context: RequestContext) -> RequestContext:
     return changed(context, key=key)
 
 
-async def acquire_slot(context: RequestContext) -> RequestContext:
+def acquire_slot(context: RequestContext) -> RequestContext | Awaitable[RequestContext]:
     """Counts the request from here on: a body that is being read costs memory too. A trace begins with it."""
-    state, request, record = context.state, context.request, context.record
+    state, record = context.state, context.record
     try:
         state.acquire_slot()
-    except HTTPFailure:
+    except HTTPFailure as failure:
         if state.draining:
-            # The connection is closed after this answer. With bytes on it that nothing has read it would be reset, and
-            # the client might never see the answer.
-            with contextlib.suppress(TimeoutError, ClientDisconnect):
-                async with asyncio.timeout(LEFTOVER_TIMEOUT):
-                    async for _ in request.stream():
-                        pass
+            return _refused_when_read(context.request, failure)
         raise
     record.release_slot = state.release_slot
     if state.tracer is not None:
@@ -101,7 +98,17 @@ async def acquire_slot(context: RequestContext) -> RequestContext:
     return context
 
 
-async def read_body(context: RequestContext) -> RequestContext:
+async def _refused_when_read(request: Request, failure: HTTPFailure) -> RequestContext:
+    """The connection is closed after this answer. With bytes on it that nothing has read it would be reset, and the
+    client might never see the answer."""
+    with contextlib.suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(LEFTOVER_TIMEOUT):
+            async for _ in request.stream():
+                pass
+    raise failure
+
+
+def read_body(context: RequestContext) -> RequestContext | Awaitable[RequestContext]:
     """Refuses a body that a page of another site could send, and a key that has too many that are still arriving."""
     if context.request.method == "POST":  # a page can send one without asking first; what it fetches it cannot read
         check_content_type(context.request.scope, context.key)
@@ -113,13 +120,14 @@ async def read_body(context: RequestContext) -> RequestContext:
         if len(arrived) > limits.max_body:
             raise _too_large(limits.max_body)
         return changed(context, raw=arrived)
-    with pending.one_more(key):
-        return changed(context, raw=await _read(context, limits.max_body))
+    return _read_rest(context)
 
 
-async def route(context: RequestContext) -> RequestContext:
+def route(context: RequestContext) -> RequestContext | Awaitable[RequestContext]:
     """Decodes the body, and finds the route and its policy; fields that the request table forbids leave the body."""
-    return await offload(len(context.raw), _routed, context)
+    if len(context.raw) <= MAX_INLINE:
+        return _routed(context)  # without the coroutine that `offload` is
+    return offload(len(context.raw), _routed, context)
 
 
 async def reserve_quota(context: RequestContext) -> RequestContext:
@@ -180,9 +188,7 @@ async def prepare_relay(context: RequestContext) -> Relay:
     route, config = context.route, context.snapshot.config
     policy = await _policy_for_answer(context)
     stored = _stored_for(context) if context.body.get("store") is not False else None
-    rewriter = await offload(
-        len(context.raw),
-        RequestRewriter,
+    arguments = (
         chat.dialect,
         {**context.body, "model": route.rename or chat.model},
         chat.stream,
@@ -192,6 +198,10 @@ async def prepare_relay(context: RequestContext) -> Relay:
         snapshot.vocabularies,
         None if stored is None else partial(stored.keep, context.key.name),
     )
+    if len(context.raw) <= MAX_INLINE:
+        rewriter = RequestRewriter(*arguments)
+    else:
+        rewriter = await offload(len(context.raw), RequestRewriter, *arguments)
     routed = RoutedRequest(
         chat=chat,
         rewriter=rewriter,
@@ -249,6 +259,11 @@ def _bad_request(error: BadRequest) -> HTTPFailure:
 
 def _too_large(limit: int) -> HTTPFailure:
     return client_error(413, f"The body is larger than {limit} bytes.", "request_too_large")
+
+
+async def _read_rest(context: RequestContext) -> RequestContext:
+    with context.state.pending_bodies.one_more(context.key):
+        return changed(context, raw=await _read(context, context.snapshot.config.limits.max_body))
 
 
 async def _read(context: RequestContext, limit: int) -> bytes:

@@ -180,12 +180,12 @@ class Relay(Response):
 
     def _open_guard(self, spoken: Dialect) -> AnswerGuard:
         request = self._request
-        names = (request.chat.model, request.route.rename)
+        model, rename = request.chat.model, request.route.rename
         return open_guard(
             spoken,
             request.policy,
             request.chat.choices,
-            tuple(name for name in names if name is not None),
+            (model,) if rename is None else (model, rename),
             self._record.on_finding,
             request.pseudonyms,
             request.json_content,
@@ -222,8 +222,10 @@ class Relay(Response):
             guard, max_event=self._limits.max_event, max_whole=self._limits.max_body, dialect=spoken, encoder=encoder
         )
         answer.encoder = self._encoder = self._annotating(answer.encoder, guard)
-        await self._reply.start(200, [*STREAM_HEADERS, *self._reply.passed_headers(response, guard)])
         source = _body_of(response)
+        headers = [*STREAM_HEADERS, *self._reply.passed_headers(response, guard)]
+        if not (isinstance(source, ResponseStream) and source.has_come and self._reply.hold(headers)):
+            await self._reply.start(200, headers)
         last = b""
         ending: list[Command] = []
         failed: HTTPFailure | None = None
@@ -278,6 +280,7 @@ class Relay(Response):
             if size <= at_once:
                 commands = answer.feed(data, arrived)
             else:
+                await reply.flush()
                 commands = await offload(size * self._scan_cost, answer.feed, data, arrived)
             body = self._perform(commands)
             record.overhead.observe(perf_counter() - arrived)
@@ -287,6 +290,8 @@ class Relay(Response):
                 return body
             if body:
                 await reply.write(body)
+            else:
+                await reply.flush()
             if record.ttft is not None and (hot_path := self._hot_path or self._open_hot_path(source, answer)):
                 await hot_path.run()
                 if hot_path.blocked:
@@ -309,13 +314,19 @@ class Relay(Response):
                 size += weighed
                 arrived = perf_counter()
                 weighed += UNREAD_SIZE * answer.unread
-                await offload(weighed * self._scan_cost, answer.feed, data, arrived)
+                if weighed * self._scan_cost <= MAX_INLINE:
+                    answer.feed(data, arrived)  # without the coroutine that `offload` is
+                else:
+                    await offload(weighed * self._scan_cost, answer.feed, data, arrived)
                 record.overhead.observe(perf_counter() - arrived)
                 if answer.done:
                     break
             await response.aclose()
             arrived = perf_counter()
-            body = await offload(size * self._scan_cost, answer.close, arrived)
+            if size * self._scan_cost <= MAX_INLINE:
+                body = answer.close(arrived)
+            else:
+                body = await offload(size * self._scan_cost, answer.close, arrived)
             record.overhead.observe(perf_counter() - arrived)
         except BrokenAnswer as error:
             raise HTTPFailure(502, error.failure, "protocol") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from starlette.types import Message, Send
@@ -34,6 +35,7 @@ class Reply:
     send: Send
     _cycle: Any = None
     _protocol: Any = None  # our own server's; None where another one runs the application
+    _held: Headers | None = None  # of a head that is written with what follows
 
     def __init__(self, record: RequestRecord, error_body: Callable[[Json, int], Json]) -> None:
         self.status = 0
@@ -63,11 +65,29 @@ class Reply:
 
     async def start(self, status: int, headers: Headers) -> None:
         """The head, with the headers that every answer has before those given."""
-        self.status = status
+        self.status, self._held = status, None
         await self.send({"type": "http.response.start", "status": status, "headers": [*self._own, *headers]})
+
+    def hold(self, headers: Headers) -> bool:
+        """`start` with status 200, written with the first piece of the body, which has come; `write` or `flush`
+        follows, and nothing is waited for until then but what the last piece needs. False: not our own server."""
+        if self._protocol is None:
+            return False
+        self.status, self._held = 200, headers
+        return True
+
+    async def flush(self) -> None:
+        """Write the head that is held, if there is one."""
+        if self._held is not None:
+            await self.start(200, self._held)
 
     async def write(self, body: bytes, *, more: bool = True) -> None:
         """Write a piece of the body; the last one if not `more`."""
+        if (headers := self._held) is not None:
+            if (body or not more) and self._cycle.send_beginning(200, [*self._own, *headers], body, more=more):
+                self._held = None
+                return
+            await self.start(200, headers)
         message: Message = {"type": "http.response.body", "body": body, "more_body": more}
         self.waiting = True
         await self.send(message)
@@ -93,14 +113,15 @@ class Reply:
 
     def passed_headers(self, response: UpstreamResponse, guard: AnswerGuard) -> Headers:
         """The upstream's headers that may pass; one that a rule wants changed, or blocks, is left out."""
-        return [
-            (name.encode("ascii"), value.encode("latin-1"))
-            for name, value in forwarded_headers(response)
-            # A client with limits of its own does not get those of the upstream's key.
-            if not (self._limits and name.startswith(RATE_LIMITS))
-            and guard.metadata.passes(name)
-            and guard.metadata.passes(value)
-        ]
+        forwarded = forwarded_headers(response)
+        if self._limits:  # a client with limits of its own does not get those of the upstream's key
+            forwarded = [(name, value) for name, value in forwarded if not name.startswith(RATE_LIMITS)]
+        if not forwarded:
+            return []
+        if not guard.metadata.pass_unopened([*chain(*forwarded)]):
+            passes = guard.metadata.passes
+            forwarded = [(name, value) for name, value in forwarded if passes(name) and passes(value)]
+        return [(name.encode("ascii"), value.encode("latin-1")) for name, value in forwarded]
 
 
 def _encoded(headers: dict[str, str]) -> Headers:

@@ -195,7 +195,7 @@ async def _models(request: Request, state: AppState) -> Response:
     wanted: str | None = request.path_params.get("model")
     record = record_of(request, state.record)
     try:
-        context = await admission.authenticate(RequestContext.of(request, state))
+        context = admission.authenticate(RequestContext.of(request, state))
         # It counts as a request, and runs beside the streams of its key.
         await admission.reserve_quota(changed(context, key=replace(context.key, tpm=None, max_streams=None)))
         await record.correct_quota(0)

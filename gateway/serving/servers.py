@@ -212,12 +212,14 @@ async def serve(
     servers = Servers(portcullis)
     await servers.start()
 
-    def serve_here(kind: bytes, accepted: socket.socket) -> bool:
-        servers.serve(socket.socket(fileno=accepted.detach()), admin=kind == ADMIN)
+    def serve_here(kind: bytes, family: int, accepted: socket.socket) -> bool:
+        servers.serve(socket.socket(family, socket.SOCK_STREAM, 0, accepted.detach()), admin=kind == ADMIN)
         return True
 
     on_failure = AcceptFailureReporter(record, log)
-    acceptors = [Acceptor(listener, partial(serve_here, kind), on_failure) for kind, listener in listeners]
+    acceptors = [
+        Acceptor(listener, partial(serve_here, kind, listener.family), on_failure) for kind, listener in listeners
+    ]
     watching = [] if source is None else start_reloading(source, portcullis.adopt, record, log)
     on_ready()
     name = await stop.wait()

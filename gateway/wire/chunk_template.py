@@ -6,14 +6,14 @@ of this shape is left to the general reader, so that no field can slip through.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from gateway.wire.chunks import HEAD_FIELDS
+from gateway.wire import sse
+from gateway.wire.event_template import PROBE, EventTemplate
 from gateway.wire.json import Json, reader
 from gateway.wire.message import is_figure
 
@@ -62,11 +62,21 @@ class TypedChunk(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
     def labels(self) -> dict[str, str]:
         """The texts around the content, by their names."""
-        return {name: label for name in HEAD_FIELDS if isinstance(label := getattr(self, name), str)}
+        labels = {"id": self.id, "object": self.object, "model": self.model}
+        if isinstance(self.system_fingerprint, str):
+            labels["system_fingerprint"] = self.system_fingerprint
+        if isinstance(self.service_tier, str):
+            labels["service_tier"] = self.service_tier
+        return labels
 
     def head(self) -> Json:
-        """What the next chunk repeats."""
-        return {name: value for name in HEAD_FIELDS if (value := getattr(self, name)) is not UNSET}
+        """What the next chunk repeats: `HEAD_FIELDS`, in their order."""
+        head: Json = {"id": self.id, "object": self.object, "created": self.created, "model": self.model}
+        if self.system_fingerprint is not UNSET:
+            head["system_fingerprint"] = self.system_fingerprint
+        if self.service_tier is not UNSET:
+            head["service_tier"] = self.service_tier
+        return head
 
     @property
     def has_figures(self) -> bool:
@@ -96,112 +106,33 @@ class TypedChunk(msgspec.Struct, forbid_unknown_fields=True, gc=False):
         self.choices[0].delta.content = content
         return encode(self)
 
-    def probed(self, probe: str) -> TypedChunk:
-        """With this in the place of everything that may change."""
-        choice, usage, figure = self.choices[0], self.usage, int(probe)
+    def template(self, data: bytes) -> EventTemplate | None:
+        """The template of the event's data that this has been read from; None if it makes none."""
+        shown = replace(self, choices=(replace(self.choices[0]),))
+        shown.drop()
+        event, bare = sse.encode(encode(shown)), b""
+        if isinstance(self.usage, _TypedUsage):
+            shown.choices = ()  # type: ignore[assignment]
+            bare = sse.encode(encode(shown))
+        return EventTemplate.of(data, read_typed, self._probed(), shown=event, bare=bare)
+
+    def _probed(self) -> TypedChunk:
+        """With the probe in the place of everything that may change."""
+        choice, usage, figure = self.choices[0], self.usage, int(PROBE)
         if isinstance(usage, _TypedUsage):
-            usage = replace(usage, **{name: figure for name in _FIGURES if type(getattr(usage, name, None)) is int})
+            figures = [name for name in usage.__struct_fields__ if type(getattr(usage, name)) is int]
+            usage = replace(usage, **dict.fromkeys(figures, figure))
         return replace(
             self,
             created=figure,
-            choices=(replace(choice, delta=_TypedDelta(content=probe)),),
+            choices=(replace(choice, delta=_TypedDelta(content=PROBE)),),
             usage=usage,
-            obfuscation=UNSET if self.obfuscation is UNSET else probe,
+            obfuscation=UNSET if self.obfuscation is UNSET else PROBE,
         )
 
 
 encode = msgspec.json.Encoder().encode
 
-# What stands in a place: the content or the padding without their quotes, or a figure.
-CONTENT, PADDING, FIGURE = b"cpf"
-_FIGURES = ("created", "prompt_tokens", "completion_tokens", "total_tokens", "reasoning_tokens")
-PLACES = {
-    CONTENT: re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*'),
-    PADDING: re.compile(rb"[0-9A-Za-z]*"),
-    FIGURE: re.compile(rb"0|[1-9][0-9]{0,10}"),
-}
-
-
-_PROBE = b"7654321"  # may stand in every place
-
-
-class ChunkTemplate:
-    """Events that equal one seen before, byte for byte, but for the content, its padding and figures: most of a stream.
-
-    JSON knows no context: what stands in the place of one string can only be another value, so the rest need not be
-    parsed again, and the same holds for numbers. `of` makes sure that these are the places meant.
-
-    An event has `around[0]`, a place of kind `kinds[0]`, `around[1]` and so on; what is shown of it has `shown[0]`,
-    what stands in the place `order[0]` of the event, and so on. `bare` and `bare_order` are the same for an event whose
-    content is held; empty where nothing is sent for it. `counted`: the places of the prompt's and the answer's tokens.
-    """
-
-    __slots__ = ("around", "bare", "bare_order", "counted", "index", "kinds", "order", "shown")
-
-    def __init__(self, chunk: TypedChunk, around: list[bytes], names: list[str]) -> None:
-        """`chunk` is used up."""
-        self.index = chunk.choices[0].index
-        self.around, self.kinds = tuple(around), bytes(map(_kind_of, names))
-        counts = isinstance(chunk.usage, _TypedUsage)
-        self.counted = (names.index("prompt_tokens"), names.index("completion_tokens")) if counts else None
-        chunk.drop()
-        self.shown, self.order = _ordered(encode(chunk), names)
-        chunk.choices = ()  # type: ignore[assignment]
-        self.bare, self.bare_order = _ordered(encode(chunk), names) if counts else ((), b"")
-
-    @classmethod
-    def of(cls, data: bytes, chunk: TypedChunk) -> ChunkTemplate | None:
-        """The template of an event and of the chunk read from it; None if it makes none."""
-        around, names = _places(data)
-        if len(names) > len(set(names)) or _PROBE in data:
-            return None
-        if read_typed(_PROBE.join(around)) != chunk.probed(_PROBE.decode()):
-            return None
-        return cls(replace(chunk, choices=(replace(chunk.choices[0]),)), around, names)
-
-    def read(self, data: bytes, at: int = 0) -> tuple[list[bytes], int] | None:
-        """What stands in the places of an event's data that begins at `at`, and where it ends; None if it differs in
-        anything else. The content may not be JSON's spelling of a string."""
-        values = []
-        for around, kind in zip(self.around, self.kinds, strict=False):
-            found = PLACES[kind].match(data, at + len(around)) if data.startswith(around, at) else None
-            if found is None:
-                return None
-            values.append(found[0])
-            at = found.end()
-        return (values, at + len(self.around[-1])) if data.startswith(self.around[-1], at) else None
-
-    @property
-    def size(self) -> int:
-        """Bytes of an event that are always there."""
-        return sum(map(len, self.around))
-
-
-def _places(data: bytes) -> tuple[list[bytes], list[str]]:
-    """The bytes around what may change in an event, and the names of that, in order."""
-    around, names, at = [], [], 0
-    for found in _PLACE.finditer(data):
-        assert found.lastindex is not None
-        around.append(data[at : found.start(found.lastindex)])
-        names.append(found[found.lastindex - 1].decode())
-        at = found.end(found.lastindex)
-    return [*around, data[at:]], names
-
-
-def _ordered(data: bytes, names: list[str]) -> tuple[tuple[bytes, ...], bytes]:
-    """The bytes around the places of what is shown, and which of the event's each is."""
-    around, shown = _places(data)
-    return tuple(around), bytes(map(names.index, shown))
-
-
-def _kind_of(name: str) -> int:
-    return CONTENT if name == "content" else PADDING if name == "obfuscation" else FIGURE
-
-
-_PLACE = re.compile(
-    rb'"(content|obfuscation)":[ \t\r\n]*"(%b)(?=")|"(%b)":[ \t\r\n]*(%b)(?![0-9.eE])'
-    % (PLACES[CONTENT].pattern, "|".join(_FIGURES).encode(), PLACES[FIGURE].pattern)
-)
 decode_string = msgspec.json.Decoder(str).decode
 # The chunk in an event's data, None if it is any other.
 read_typed: Callable[[bytes], TypedChunk | None] = reader(TypedChunk)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from gateway.wire import json, sse
 from gateway.wire.chunk_template import TypedChunk
 from gateway.wire.event_table import EventTable
+from gateway.wire.event_template import ContentForm, Tally
 from gateway.wire.json import Json
 from gateway.wire.message import TextSlot
 
@@ -114,6 +115,11 @@ class AnswerEncoder(Protocol):
 
     def content(self, text: str) -> bytes | None:
         """The fast path of `events`, for a chunk with nothing but this content; None where `events` is needed."""
+        return None
+
+    def content_form(self) -> ContentForm | None:
+        """What `content` writes for every text that is not empty, until another method is called; None if it writes
+        nothing, or no events of one form."""
         return None
 
     def end(self) -> bytes:
@@ -213,12 +219,12 @@ class EventEncoder(AnswerEncoder):
 
     def __init__(self, table: EventTable) -> None:
         self._table = table
-        self.number = -1  # of the last event
+        self.tally = Tally()  # the guard's, if that numbers the events
 
     def events(self, chunk: Json) -> bytes:
         number = chunk.get(self._table.sequence)
         if isinstance(number, int):
-            self.number = number
+            self.tally.number = number + 1
             if number <= self._table.after:
                 return b""
         return self._written(chunk)
@@ -234,7 +240,7 @@ class EventEncoder(AnswerEncoder):
     def error(self, error: Json) -> bytes:
         event = self._table.error(error)
         if self._table.sequence:
-            event[self._table.sequence] = self.number + 1
+            event[self._table.sequence] = max(self.tally.number, 0)
         return self._written(event)
 
     def answer(self, answer: Json) -> Json:

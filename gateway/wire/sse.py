@@ -17,6 +17,7 @@ from typing import NamedTuple
 # Byte order marks, also encoded twice. Node's `openai` skips one at the beginning of each line, `eventsource-parser`
 # one of either kind at the beginning of the stream.
 _MARKS = re.compile(b"(?:\xef\xbb\xbf|\xc3\xaf\xc2\xbb\xc2\xbf)*")
+LF, CR = b"\n\r"  # as numbers: to look for a byte by bytes raises and catches an exception each time
 _KEPT_FIELDS = (b"data:", b"event:")
 _LONGEST_FIELD = len(b"event:")  # after so many bytes of a line it is known whether the line is kept
 
@@ -75,7 +76,7 @@ class Decoder:
             and data.find(b"\n", start) == size - 2
             and data.startswith(b"data: ", start)
             and data.endswith(b"\n")
-            and b"\r" not in data
+            and CR not in data
             and size <= self.limit
         ):
             return data[start + 6 : -2]
@@ -86,7 +87,7 @@ class Decoder:
         if self._after_cr and data:
             self._after_cr = False
             data = data.removeprefix(b"\n")
-        if b"\r" in data:
+        if CR in data:
             self._after_cr = data.endswith(b"\r")
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         events: list[Event] = []
@@ -155,7 +156,7 @@ def encode(payload: bytes, event: str = "") -> bytes:
 
     Raises `ValueError` for a payload or type with a line break in it (JSON has none, as msgspec writes it).
     """
-    if b"\n" in payload or b"\r" in payload:
+    if LF in payload or CR in payload:
         raise ValueError("an event's payload holds a line break: encode it as JSON first")
     if not payload.isascii():
         payload = escape_line_ends(payload)

@@ -6,15 +6,27 @@ Typed for the same reason, and as strictly, as the chunks of `wire.chunk_templat
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
+from gateway.wire import sse
+from gateway.wire.event_template import PROBE, EventTemplate
 from gateway.wire.json import reader
-from gateway.wire.message import Path
+from gateway.wire.message import Path, is_figure
 
 _encode = msgspec.json.Encoder().encode
+
+
+class TextId(NamedTuple):
+    """What all events that add to one text have in common: their type, the text's place, and the id of the item that it
+    is in; None where events have none."""
+
+    kind: str
+    place: Path
+    item_id: str | None
 
 
 # -- /responses --------------------------------------------------------------------------------------------------------
@@ -30,6 +42,11 @@ class _ResponseDelta(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_f
     @property
     def kind(self) -> str:
         return str(self.__struct_config__.tag)
+
+    @property
+    def has_figures(self) -> bool:
+        """Is there no number to be scanned?"""
+        return is_figure(self.sequence_number)
 
     def shown(self, text: str, number: int | None) -> bytes:
         """The event's data with this text and this `sequence_number`."""
@@ -99,6 +116,10 @@ class _BlockDelta(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_fiel
         return None
 
     @property
+    def has_figures(self) -> bool:
+        return True
+
+    @property
     def text(self) -> str:
         return self.delta.text
 
@@ -114,3 +135,24 @@ class _BlockDelta(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_fiel
 read_block_delta: Callable[[bytes], TextDelta | None] = reader(_BlockDelta)
 # An event of type `kind` that adds `text` to the text at its place. `item_id` is None where events have none.
 TextDelta: TypeAlias = _OutputText | _Reasoning | _Summary | _Arguments | _BlockDelta
+
+
+def text_id(delta: TextDelta) -> TextId:
+    return TextId(delta.kind, delta.place, delta.item_id)
+
+
+def template_of(data: bytes, read: Callable[[bytes], TextDelta | None]) -> EventTemplate | None:
+    """The template of an event's data; None if it makes none, or has another form."""
+    delta = read(data)
+    if delta is None:
+        return None
+    probed, line = _probed(delta), b"event: %b\n" % delta.kind.encode()
+    return EventTemplate.of(data, read, probed, shown=sse.encode(delta.shown("", 0), delta.kind), line=line)
+
+
+def _probed(delta: TextDelta) -> TextDelta:
+    """With the probe in the place of everything that may change."""
+    if isinstance(delta, _BlockDelta):
+        return replace(delta, delta=replace(delta.delta, text=PROBE))
+    padding = UNSET if delta.obfuscation is UNSET else PROBE
+    return replace(delta, text=PROBE, sequence_number=int(PROBE), obfuscation=padding)

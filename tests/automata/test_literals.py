@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.automata.edges import is_word_char
-from gateway.automata.literals import Folded, Literal, LiteralKind, LiteralMachine, _sorted
+from gateway.automata.literals import Folded, Literal, LiteralKind, LiteralMachine
+from gateway.automata.trie import sorted_words
 from tests.support.examples import examples
+
+pytestmark = pytest.mark.usefixtures("steps")
 
 # A lens that fits in the head: capitals are small letters, `-` is invisible, `&` is two letters, `@` is two that
 # belong together.
@@ -336,4 +339,4 @@ def test_word_characters(char: str, is_one: bool) -> None:
 
 @given(st.sets(st.text("ab\u00e9\U0001f600", min_size=1, max_size=5), max_size=30))
 def test_words_sorted_by_their_beginnings_are_in_order(words: set[str]) -> None:
-    assert _sorted(words) == sorted(words)
+    assert sorted_words(words) == sorted(words)

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from gateway.automata import machine, patterns
+from gateway.automata.nfa import Hit, NfaSimulation
 from gateway.automata.patterns import Pattern, PatternMachine, refuse_costly, work
 from gateway.automata.positions import positions
 from gateway.automata.regex import RegexError, parse
@@ -56,13 +57,42 @@ def test_what_is_remembered_is_bounded_by_its_size(monkeypatch: pytest.MonkeyPat
         text = "".join(chosen.choices("ab", k=chosen.randint(1, 60))) + " "
         reached = cursor.try_quickly(text, scanned)
         if reached is not None:
-            cursor.advance(reached, text, scanned)
+            cursor.advance(reached, scanned)
         else:
             for at, char in enumerate(text, start=scanned + 1):
                 cursor.step(char, at)
             cursor.return_to_quick(scanned + len(text))
         scanned += len(text)
         assert sum(1 + len(state.entries) for state in bounded._states.values()) <= 500
+
+
+def test_the_steps_of_the_nfa_are_bounded_and_those_used_again_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    fold, pattern = Lens(frozenset()).fold, Pattern(positions(parse("a[ab]{30}c")), tag=0)
+    text = "".join(random.Random(6).choices("abc", weights=(9, 9, 1), k=3000))
+
+    def hits(bounded: PatternMachine, texts: list[str]) -> list[Hit]:
+        nfa = NfaSimulation(bounded, 1024, bounded.start(), 0)
+        found = []
+        for offset, char in enumerate("".join(texts)):
+            found += nfa.step(char, offset, max(0, offset - 100))
+            kept = {**bounded.nfa_steps, **bounded.older_nfa_steps}
+            assert sum(1 + len(key[0]) + len(step.reached) for key, step in kept.items()) <= machine.MAX_NFA_ENTRIES
+        return found
+
+    unbounded = [hit[1:] for hit in hits(PatternMachine([pattern], fold), [text])]
+    monkeypatch.setattr(machine, "MAX_NFA_ENTRIES", 2000)
+    bounded = PatternMachine([pattern], fold)
+    assert [hit[1:] for hit in hits(bounded, [text])] == unbounded != []
+
+    again, computed = "c" * 3 + "ab" * 10 + "c" * 3, []
+    compute = NfaSimulation._compute_step
+    monkeypatch.setattr(NfaSimulation, "_compute_step", lambda *given: computed.append(given) or compute(*given))
+    hits(bounded, [again] * 2)
+    for at in range(0, 400, 20):
+        hits(bounded, [text[at : at + 20]])
+        computed.clear()
+        hits(bounded, [again])
+        assert not computed
 
 
 def test_a_text_leads_where_its_characters_do_and_is_remembered_if_it_is_short() -> None:

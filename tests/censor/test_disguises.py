@@ -8,26 +8,41 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise, product
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.automata import coded_words, machine, obfuscation, word_chars, word_places
+from gateway.automata import coded_words, machine, native_words, obfuscation, word_chars, word_places
 from gateway.automata.coded_words import CodedWords
 from gateway.automata.encodings import DRAWN, LEET, PUNCTUATION
+from gateway.automata.native_words import NativeWords
 from gateway.automata.obfuscation import ObfuscatedWords
 from gateway.censor.compile import compile_policy
 from gateway.policy.model import EDITS_FROM, Action, Direction, Fold, Policy, Rule, Strength, Variant
 from gateway.policy.presets import DEFAULT_FOLD, DISGUISES
 from tests.support.compiled import compiled
 from tests.support.examples import examples
+from tests.support.native import native_module
 from tests.support.oracle import Oracle
 from tests.support.random_policies import censor_for, report, run
 
 SIGN = r"(?! )[\W_]"
 GAP = f"(?:[ ]+|{SIGN})"  # a run of blanks counts as one
 EDGE_BEFORE, EDGE_BEHIND = r"(?<!\w)", r"(?!\w)"
+
+
+@pytest.fixture(autouse=True, params=["python", "c"])
+def native(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What finds words in C, too, where there is a compiler."""
+    module = native_module("gateway.automata._ways") if request.param == "c" else None
+    if module is None and request.param == "c":
+        pytest.skip("there is no compiler")
+    compiled.cache_clear()
+    with patch.object(native_words, "NATIVE", module):
+        yield
+    compiled.cache_clear()
 
 
 @pytest.fixture(autouse=True)
@@ -253,6 +268,23 @@ def test_words_of_which_a_sign_of_morse_is_the_first_letter(word: str, text: str
     assert run(Policy(name="p", rules=(rule,)), [f"so {text[0]}{word[1:]} it"])[0] == f"so {text[0]}{word[1:]} it"
 
 
+@pytest.mark.parametrize(
+    ("variant", "word", "text"),
+    [
+        ("hex", "ass", "61  73  73"),  # signs that leave everything as it was
+        ("decimal", "ass", "97   115   115"),
+        ("nato", "as", "alpha   sierra"),
+        ("morse", "e", "."),  # a match is certain with its first character
+        ("nato", "5", "5"),
+    ],
+)
+def test_short_words_in_codes(variant: str, word: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    rule = Rule(id="r", words=(word,), variants=frozenset({Variant(variant)}), replacement="<r>")
+    for pieces in ([f"It [{text}] now"], list(f"It [{text}] now"), ["It [", text, "] now"]):
+        assert run(Policy(name="p", rules=(rule,)), pieces)[0] == "It [<r>] now"
+
+
 def test_a_percent_escape_that_is_complete_is_held_for_no_other() -> None:
     rule = Rule(id="r", words=("secret",), fold=frozenset({Fold.URL}))
     censor = censor_for(Policy(name="p", rules=(rule,)))
@@ -297,6 +329,8 @@ def test_what_hostile_text_is_remembered_by_is_bounded_and_changes_nothing(monke
             assert each._targets <= 201
             if isinstance(each, CodedWords):
                 assert each._tabled <= 600 + 600
+            if isinstance(each, NativeWords):
+                assert each._tables.size() <= 500 + 1500
             assert sum(len(state.leaps) for state in each._states.values()) <= 201
     assert out + censor.finish() == expected
     assert expected.count("<>") == len(hostile) + 3

@@ -15,6 +15,8 @@ from tests.censor.near_misses import NEAR_MISSES, SURROUNDINGS, VALUES
 from tests.support.examples import examples
 from tests.support.random_policies import ALPHABETS, policies
 
+pytestmark = pytest.mark.usefixtures("steps")
+
 PATTERNS = (r"ab+c?", r"a\b", r"^a", r"b$", r"\bab\b", r"[ab]{2,3}", r"(?i)ab", r"\d\d")
 
 

@@ -27,6 +27,8 @@ from tests.support.random_policies import (
     run,
 )
 
+pytestmark = pytest.mark.usefixtures("steps")
+
 ALPHABETS = [
     *("ab", "ab ", "aAb_ ", "sſ\u212aß", "aﬁi", "a\u200bb", "ab\u200b\u0301", "각ᄀ\u1161\u11a8", "a1\uff11 "),
     *("a\n", "ab\n "),

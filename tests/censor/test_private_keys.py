@@ -8,22 +8,20 @@ import string
 import tomllib
 from base64 import b64encode
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
 
-from gateway.censor.compile import compile_policy
 from gateway.censor.stream import Censor
-from gateway.policy.model import Channel, Direction, Policy, Rule
 from tests.support.examples import SHARE, examples
+from tests.support.found import censored as censored_by
+from tests.support.found import program
 
 Form = dict[str, Any]
 TABLE: dict[str, list[Form]] = tomllib.loads(Path(__file__).with_name("private_keys.toml").read_text(encoding="utf-8"))
-PROGRAM = compile_policy(Policy(name="p", rules=(Rule(id="key", detector="private_key", replacement="[X]"),))).program(
-    Direction.OUTPUT, Channel.CONTENT
-)
 ENCODE = {
     None: str,
     "url": lambda line: quote(line, safe=""),
@@ -62,16 +60,17 @@ def written(form: Form, lines: list[str]) -> tuple[str, str]:
 
 
 def censored(pieces: list[str]) -> str:
-    censor = Censor(PROGRAM)
-    return "".join(map(censor.feed, pieces)) + censor.finish()
+    return censored_by("private_key", pieces)
 
 
 def cuts(text: str) -> Iterator[list[str]]:
     for size in (len(text), 1, 3, 7):
         yield [text[at : at + size] for at in range(0, len(text), size)]
     step = 1 + len(text) // examples(50)
-    for at in range(random.randint(1, step), len(text), step):  # other ones in each run
-        yield [text[:at], text[at:]]
+    places = range(random.randint(1, step), len(text), step)  # other ones in each run
+    half = len(places) // 2
+    for at, then in zip_longest(places[:half], places[half:], fillvalue=0):  # two in each text
+        yield [text[:at], text[at:then], text[then:]]
 
 
 def test_the_forms_have_names() -> None:
@@ -240,7 +239,7 @@ def test_e1_base64_of_base64_at_any_byte(inner: int, outer: int) -> None:
 
 
 def test_e1_what_follows_an_end_line_is_not_held() -> None:
-    censor = Censor(PROGRAM)
+    censor = Censor(program("private_key"))
     text, _ = written({"join": "\n"}, lines_of({}))
     key, after = text[: text.index(" And")], " And now."
     censor.feed(key)

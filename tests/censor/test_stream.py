@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ from tests.support.random_policies import (
     assert_the_same_in_two,
     policies,
 )
+
+pytestmark = pytest.mark.usefixtures("steps")
 
 
 @st.composite

@@ -23,7 +23,7 @@ def _git(*arguments: str) -> str:
 def _files(commit: str) -> dict[str, str]:
     """The sources of the package at a commit."""
     names = _git("ls-tree", "-r", "--name-only", commit, "gateway").split()
-    return {name: _git("show", f"{commit}:{name}") for name in names if PurePath(name).suffix in (".py", ".c")}
+    return {name: _git("show", f"{commit}:{name}") for name in names if PurePath(name).suffix in (".py", ".c", ".h")}
 
 
 def _row(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 from hypothesis import assume, example, given, settings
@@ -34,13 +35,18 @@ from tests.support.random_policies import ALPHABETS, blocks, cut, pieces, polici
 FIELDS = ("text", "reasoning", "zq", "content")
 
 
+@cache
+def texts_of(alphabet: str) -> st.SearchStrategy[dict[tuple[int, str], str]]:
+    places = st.tuples(st.integers(0, 1), st.sampled_from(FIELDS))
+    return st.dictionaries(places, st.text(alphabet, max_size=12), min_size=1, max_size=4)
+
+
 @st.composite
 def answers(draw: st.DrawFn) -> tuple[Policy, dict[tuple[int, str], str], list[Any], list[int]]:
     """A policy, the text of each field of two choices, the events that carry them, where their bytes are cut."""
     alphabet = draw(st.sampled_from(ALPHABETS))
     policy = draw(policies(alphabet))
-    places = st.tuples(st.integers(0, 1), st.sampled_from(FIELDS))
-    texts = draw(st.dictionaries(places, st.text(alphabet, max_size=12), min_size=1, max_size=4))
+    texts = draw(texts_of(alphabet))
     waiting = {place: pieces(draw, text) for place, text in texts.items()}
     events = []
     while waiting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from hypothesis import assume, given, settings
@@ -30,16 +31,20 @@ SLOW_RESPONSES, SLOW_MESSAGES = slow(RESPONSES), slow(MESSAGES)
 Drawn = tuple[Policy, list[tuple[int, list[str]]], bool, list[int]]
 
 
+@cache
+def texts_of(alphabet: str, kinds: int) -> st.SearchStrategy[list[tuple[int, str, list[int]]]]:
+    cuts = st.lists(st.integers(0, 40), max_size=4)
+    texts = st.tuples(st.integers(0, kinds - 1), st.text(alphabet, max_size=12), cuts)
+    return st.lists(texts, min_size=1, max_size=3)
+
+
 @st.composite
 def answers(draw: st.DrawFn, kinds: int) -> Drawn:
     """A policy, the kind of each item with its text in pieces, whether they are interleaved, and cuts of the bytes."""
     alphabet = draw(st.sampled_from(ALPHABETS))
     policy = draw(policies(alphabet).filter(lambda each: not blocks(each)))
-    texts = st.tuples(
-        st.integers(0, kinds - 1), st.text(alphabet, max_size=12), st.lists(st.integers(0, 40), max_size=4)
-    )
     items = []
-    for kind, text, cuts in draw(st.lists(texts, min_size=1, max_size=3)):
+    for kind, text, cuts in draw(texts_of(alphabet, kinds)):
         written = json.dumps({"zq": text}, ensure_ascii=draw(st.booleans())) if kind == 0 else text
         items.append((kind, cut(written, cuts)))
     return policy, items, draw(st.booleans()), draw(st.lists(st.integers(0, 4000), max_size=5))

@@ -6,6 +6,7 @@ Names of fields are made of letters that no alphabet of the strategies holds: th
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 from hypothesis import assume, given, settings
@@ -65,10 +66,10 @@ def read(message: Any, path: Path) -> str:
     return message
 
 
-@st.composite
-def texts_of(draw: st.DrawFn, alphabet: str, most: int) -> dict[tuple[int, Path], str]:
+@cache
+def texts_of(alphabet: str, most: int) -> st.SearchStrategy[dict[tuple[int, Path], str]]:
     places = st.tuples(st.integers(0, 1), st.sampled_from([*FIELDS, ARGUMENTS]))
-    return draw(st.dictionaries(places, st.text(alphabet, max_size=12), min_size=1, max_size=most))
+    return st.dictionaries(places, st.text(alphabet, max_size=12), min_size=1, max_size=most)
 
 
 @st.composite

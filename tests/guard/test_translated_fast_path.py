@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from gateway.censor.compile import compile_policy
 from gateway.guard.answer import StreamAnswer
 from gateway.guard.commands import SendBytes
+from gateway.guard.fast_path import FastPath
 from gateway.guard.open import open_guard
 from gateway.policy.model import Action, Policy, Rule
 from gateway.wire import json, sse
@@ -54,7 +56,8 @@ def sent(dialect: Dialect, chunks: list[bytes], fast: bool) -> tuple[bytes, int]
         encoder.content = counted  # type: ignore[method-assign]
     else:
         answer._fast = None
-    commands = [command for data in chunks for command in answer.feed(data, 0.0)] + answer.close(0.0)
+    with patch.object(FastPath, "bytes_path", lambda *_: None):
+        commands = [command for data in chunks for command in answer.feed(data, 0.0)] + answer.close(0.0)
     return b"".join(command.data for command in commands if isinstance(command, SendBytes)), count
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.proxy.downstream.protocol import MAX_LEARNT, BoundedProtocol
-from gateway.proxy.downstream.repeated import RepeatedHead
+from gateway.proxy.downstream.protocol import BoundedProtocol
+from gateway.proxy.downstream.repeated import MAX_HEADS, MAX_ONCE, RepeatedHead, RepeatedHeads
 from tests.support.raw_http import Connection
 
 LINE = b"POST /a?b=c HTTP/1.1\r\n"
@@ -37,9 +37,21 @@ _ID = re.compile(rb"req_[0-9a-f]+")  # of a refusal
 BODIES = (b"ok", b"", b"\r\n\r\n", b"ok", b"a" * 9, b"a" * 10, b"a" * 123, b"content-length: 7\r\n\r\n", b"ok\r\n")
 
 
-async def _served(monkeypatch: pytest.MonkeyPatch, reads: list[bytes], *, learns: bool) -> Connection:
+class Unlearning(RepeatedHeads):
+    def learn(self, data: bytes, body: bytes, scope: Any) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def heads(monkeypatch: pytest.MonkeyPatch) -> RepeatedHeads:
+    heads = RepeatedHeads()
+    monkeypatch.setattr(BoundedProtocol, "heads", heads)
+    return heads
+
+
+async def _served(monkeypatch: pytest.MonkeyPatch, reads: list[bytes], heads: RepeatedHeads) -> Connection:
     with monkeypatch.context() as patch:
-        patch.setattr(BoundedProtocol, "_whole", 1 if learns else MAX_LEARNT + 1)
+        patch.setattr(BoundedProtocol, "heads", heads)
         connection = Connection()
         for data in reads:
             await connection.send(data)
@@ -70,8 +82,9 @@ async def test_it_is_what_the_parser_makes_of_it(name: str, monkeypatch: pytest.
         [whole[start : start + 50] for start in range(0, len(whole), 50)],
         [many, many, requests[0], many, requests[0]],
     ]
-    for reads in sequences:
-        plain, learnt = [await _served(monkeypatch, reads, learns=learns) for learns in (False, True)]
+    known = RepeatedHeads()  # of the sequences before, too
+    for reads, heads in [(reads, heads) for reads in sequences for heads in (RepeatedHeads(), known, known)]:
+        plain, learnt = [await _served(monkeypatch, reads, each) for each in (Unlearning(), heads)]
         assert _seen(learnt) == _seen(plain)
         assert _ID.sub(b"", learnt.transport.written) == _ID.sub(b"", plain.transport.written)
         assert (learnt.transport.end, learnt.refused) == (plain.transport.end, plain.refused)
@@ -90,26 +103,58 @@ async def test_it_is_what_the_parser_makes_of_it(name: str, monkeypatch: pytest.
 )
 async def test_it_is_not_parsed_again(name: str, parsed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[bytes] = []
-    request_of = RepeatedHead.request_of
+    find = RepeatedHeads.find
 
-    def counted(self: RepeatedHead, data: bytes) -> tuple[Any, bytes] | None:
-        request = request_of(self, data)
-        told.extend([] if request is None else [request[1]])
+    def counted(self: RepeatedHeads, data: bytes) -> tuple[RepeatedHead, bytes, bytes] | None:
+        request = find(self, data)
+        told.extend([] if request is None else [request[2]])
         return request
 
-    monkeypatch.setattr(RepeatedHead, "request_of", counted)
-    await _served(monkeypatch, [HEADS[name] % len(body) + body for body in BODIES], learns=True)
-    assert told == list(BODIES[1:]) * parsed
+    monkeypatch.setattr(RepeatedHeads, "find", counted)
+    known = RepeatedHeads()
+    requests = [HEADS[name] % len(body) + body for body in BODIES]
+    await _served(monkeypatch, requests, known)
+    assert told == list(BODIES[2:]) * parsed  # one that comes once is not known
+    await _served(monkeypatch, requests[:1], known)  # on another connection
+    assert told == [*BODIES[2:], *BODIES[:1]] * parsed
 
 
-async def test_few_heads_of_a_connection_are_kept() -> None:
+async def test_few_heads_are_kept(heads: RepeatedHeads) -> None:
+    def request(number: int) -> bytes:
+        return b"POST /%d HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nok" % number
+
     connection = Connection()
-    for number in range(MAX_LEARNT * 2):
-        assert number > 1 or connection.protocol._repeated is None  # the first one is often the only one
+    for number in range(MAX_HEADS * 2):
+        assert heads.find(request(number)) is None
+        await connection.send(request(number))
+        assert heads.find(request(number)) is None
+        await connection.send(request(number))
+        assert heads.find(request(number)) is not None
+    assert [heads.find(request(number)) is not None for number in range(MAX_HEADS * 2)] == [False] * MAX_HEADS + [
+        True
+    ] * MAX_HEADS
+    assert connection.statuses == [200] * MAX_HEADS * 4
+
+
+async def test_heads_that_come_once_are_forgotten(heads: RepeatedHeads) -> None:
+    connection = Connection()
+    for number in range(MAX_ONCE + 1):
         await connection.send(b"POST /%d HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nok" % number)
-    assert connection.statuses == [200] * MAX_LEARNT * 2
-    assert connection.protocol._repeated is not None
-    assert connection.protocol._repeated.before.startswith(b"POST /%d " % MAX_LEARNT)
+    assert len(heads._once) == 1
+    assert not heads._known
+
+
+async def test_a_head_that_ends_a_connection_is_not_like_another(heads: RepeatedHeads) -> None:
+    """A NUL, which stands for the length in what is looked up, is in no head."""
+    usual = HEADS["usual"] % 2 + b"ok"
+    connection = Connection()
+    for _ in range(3):
+        await connection.send(usual)
+    forged = usual.replace(b"X-A", b"\0X-A")
+    assert heads.find(usual) is not None
+    assert heads.find(forged) is None
+    await connection.send(forged)
+    assert connection.statuses == [200, 200, 200, 400]
 
 
 async def test_it_is_answered_in_its_turn() -> None:

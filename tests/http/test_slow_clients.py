@@ -30,7 +30,6 @@ class Clock:
         self._now = 0.0
         self._timers: list[tuple[float, Callable[[], None]]] = []
         connection.protocol.loop = self  # type: ignore[assignment]
-        connection.protocol._client_watch._loop = self  # type: ignore[assignment]
         connection.protocol.send_timeout = SEND_TIMEOUT
 
     def time(self) -> float:

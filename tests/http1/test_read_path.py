@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, cast
@@ -32,7 +32,11 @@ from gateway.proxy import hotpath
 from gateway.proxy.asgi import MAX_INLINE
 from gateway.proxy.hotpath import BodyWriter, HotPath
 from gateway.wire.chunk_template import encode
+from gateway.wire.dialect import Dialect
+from gateway.wire.messages import MESSAGES
+from gateway.wire.responses import RESPONSES
 from gateway.wire.sse import KEEP_ALIVE
+from tests.support.event_client import answer_for as typed_answer_for
 from tests.support.guard_client import HEAD, answer_for, policy, rule
 from tests.support.native import BYTES_PATH, native_module
 
@@ -109,7 +113,9 @@ class Run:
         return b"".join(each.data for each in commands if isinstance(each, SendBytes))
 
 
-async def relayed(reads: Sequence[bytes], run: Run, turns: int, paused: Sequence[int]) -> None:
+async def relayed(
+    reads: Sequence[bytes], run: Run, turns: int, paused: Sequence[int], make: Callable[[], StreamAnswer]
+) -> None:
     """`reads` arrive, with so many turns of the loop between them; the client does not read before those `paused`."""
     client, upstream = Wire(), Wire()
     flow = FlowControl(client)
@@ -130,8 +136,7 @@ async def relayed(reads: Sequence[bytes], run: Run, turns: int, paused: Sequence
     connection = Connection(Origin("http", "localhost", 80), Owner())
     connection.connection_made(upstream)
     exchange = Exchange(connection, StreamLimits(), {}, head_only=False)
-    answer, overhead = answer_for(WORDS), Histogram(HOLD_BOUNDS)
-    assert isinstance(answer, StreamAnswer)
+    answer, overhead = make(), Histogram(HOLD_BOUNDS)
     writer = BodyWriter.of(cast(Any, cycle).send)
     assert writer is not None
 
@@ -183,7 +188,19 @@ def dechunked(data: bytes) -> bytes:
     return body
 
 
-def run(reads: Sequence[bytes], native: bool, turns: int = 2, paused: Sequence[int] = ()) -> Run:
+def chat() -> StreamAnswer:
+    answer = answer_for(WORDS)
+    assert isinstance(answer, StreamAnswer)
+    return answer
+
+
+def run(
+    reads: Sequence[bytes],
+    native: bool,
+    turns: int = 2,
+    paused: Sequence[int] = (),
+    make: Callable[[], StreamAnswer] = chat,
+) -> Run:
     found, module = Run(), native_module(BYTES_PATH)
 
     class Counted:
@@ -205,7 +222,7 @@ def run(reads: Sequence[bytes], native: bool, turns: int = 2, paused: Sequence[i
         patch.object(hotpath, "READ_PATH", Counted if native else None),
         patch.object(hotpath, "perf_counter", lambda: 0.0),
     ):
-        RUNNER.run(relayed(reads, found, turns, paused))
+        RUNNER.run(relayed(reads, found, turns, paused, make))
     return found
 
 
@@ -307,6 +324,42 @@ def test_most_reads_of_a_stream_are_taken_whole(together: int) -> None:
     reads = [b"".join(chunks[at : at + together]) for at in range(0, 60, together)]
     found = assert_same([BEGINNING, *reads, END])
     assert found.taken >= len(reads) - 1 and b"word 59" in found.body and found.observed >= found.taken
+
+
+def typed(dialect: Dialect) -> list[bytes]:
+    """A stream of typed events, each as one chunk."""
+    texts = ["Once ", "upon ", "a 12MON", "day ", "12MON", "KEYS ", *["word "] * 9]
+    if dialect is MESSAGES:
+        block = {"type": "text", "text": ""}
+        begun = [{"type": "message_start", "message": {"type": "message", "role": "assistant", "content": []}}]
+        begun.append({"type": "content_block_start", "index": 0, "content_block": block})
+        deltas = [{"type": "text_delta", "text": text} for text in texts]
+        events = [*begun, *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas)]
+    else:
+        item = {"id": "it_1", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+        where = {"item_id": "it_1", "output_index": 0, "content_index": 0}
+        begun = [{"type": "response.created", "response": {"status": "in_progress", "output": []}}]
+        begun.append({"type": "response.output_item.added", "output_index": 0, "item": item})
+        begun.append({"type": "response.content_part.added", **where, "part": {"type": "output_text", "text": ""}})
+        deltas = [{"type": "response.output_text.delta", **where, "delta": text} for text in texts]
+        events = [{**event, "sequence_number": at} for at, event in enumerate([*begun, *deltas])]
+    return [chunk(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()) for event in events]
+
+
+@pytest.mark.parametrize("dialect", [RESPONSES, MESSAGES], ids=lambda dialect: dialect.path)
+def test_typed_events_are_taken_and_come_out_the_same_at_every_cut(dialect: Dialect) -> None:
+    def make() -> StreamAnswer:
+        return typed_answer_for(WORDS, dialect)
+
+    chunks = typed(dialect)
+    expected = run([RESPONSE, *chunks, END], False, make=make)
+    assert b"KEYS" not in expected.body and b"12MON" in expected.body and expected.failure == ""
+    found = run([RESPONSE, *chunks, END], True, make=make)
+    assert (found.body, found.facts, found.failure) == (expected.body, expected.facts, "") and found.taken >= 9
+    before, cuttable, after = chunks[:-4], b"".join(chunks[-4:-2]), chunks[-2:]
+    for place in range(len(cuttable)):
+        found = run([RESPONSE, *before, *cut(cuttable, [place]), *after, END], True, make=make)
+        assert (found.body, found.facts, found.failure) == (expected.body, expected.facts, "")
 
 
 def test_it_is_taken_again_behind_a_read_that_took_another_way() -> None:

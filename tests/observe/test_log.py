@@ -8,7 +8,11 @@ import re
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gateway.observe.facts import (
     ChannelCount,
@@ -19,7 +23,8 @@ from gateway.observe.facts import (
     TextScanned,
     UpstreamFailed,
 )
-from gateway.observe.log import RequestLog, outcome_of, request_fields
+from gateway.observe.log import MAX_PARTS, RequestLog, outcome_of, request_fields
+from tests.support.examples import examples
 
 PROMPT = TextScanned("default", "input", (ChannelCount("content", 10, 10, 0, 0),))
 ANSWER = TextScanned(
@@ -47,6 +52,51 @@ REQUEST = RequestFinished(
 
 def json_lines(out: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+USUAL = replace(REQUEST, scanned=(PROMPT, TextScanned("default", "output", (ChannelCount("content", 9, 8, 0, 1),))))
+ODD: dict[str, tuple[Any, ...]] = {
+    "request_id": ("req_0", 'a"b', "a b", "ü", "", "a\n", "%b"),
+    "path": ("/v1/x", "ü%d"),
+    "status": (0, 499),
+    "outcome": ("ok", "failed"),
+    "stream": (True, False),
+    "upstream": ("none", "%r"),
+    "model": (None, "", 'a"', "gpt-4o", "ü\u2028"),
+    "key": (None, "k"),
+    "duration": (0.0, 1e-9, 0.0005, 12.3456789, 86400.0),
+    "ttft": (None, 0.0, 0.0123456),
+    "error": (None, "timeout", "upstream status 500"),
+    "tokens": (None, (0, 0), (10**12, 7)),
+    "rollbacks": (0, 2),
+    "scanned": ((), (PROMPT,), (PROMPT, ANSWER), (replace(PROMPT, constraints={"held": 1}),)),
+}
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    st.lists(
+        st.fixed_dictionaries({}, optional={name: st.sampled_from(each) for name, each in ODD.items()}), max_size=6
+    )
+)
+def test_the_usual_line_is_what_the_fields_are(requests: list[dict[str, Any]]) -> None:
+    """Put together from parts that are known from other requests."""
+    written = io.BytesIO()
+    log = RequestLog("json", io.TextIOWrapper(written, "utf-8"))
+    for changes in requests:
+        fact = replace(USUAL, **changes)
+        log.record(fact)
+        line = written.getvalue().splitlines(keepends=True)[-1]
+        fields = json.loads(line)
+        expected = {"time": fields["time"], "event": "request", **request_fields(fact)}
+        assert line == msgspec.json.encode(expected) + b"\n"
+
+
+def test_few_parts_of_lines_are_kept() -> None:
+    log = RequestLog("json", io.TextIOWrapper(io.BytesIO()))
+    for number in range(MAX_PARTS + 1):
+        log.record(replace(USUAL, model=str(number)))
+    assert len(log._names) == 1
 
 
 def test_a_request_is_one_json_line() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -85,7 +86,9 @@ def censored(rules: Policy, value: Any) -> Any:
             return value
 
 
-def values(words: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
+@cache
+def values(alphabet: str) -> st.SearchStrategy[Any]:
+    words = st.text(alphabet, max_size=6)
     return st.recursive(
         words | st.integers(-200, 200) | st.floats(-2, 2).map(lambda number: round(number, 2)),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
@@ -115,7 +118,7 @@ def documents(draw: st.DrawFn, alphabets: list[str], **given: Any) -> tuple[Poli
         for each in rules.rules
     ]
     rules = replace(rules, rules=tuple(harmless), on_overflow=overflow)
-    text = json.dumps(draw(values(st.text(alphabet, max_size=6))), ensure_ascii=False)
+    text = json.dumps(draw(values(alphabet)), ensure_ascii=False)
     return rules, spelled(draw, text, alphabet), draw(st.lists(st.integers(0, len(text)), max_size=5))
 
 

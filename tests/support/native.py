@@ -8,15 +8,22 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import gateway
+from gateway.automata.literals import WALK_IN_PYTHON, LiteralMachine
+from gateway.automata.pattern_states import UNDECIDED
+from gateway.censor import passing, scanner
 
 BYTES_PATH = "gateway.guard._bytes_path"
+WALK, SCANNER = "gateway.automata._walk", "gateway.censor._scanner"
 # `CFLAGS="-g -fsanitize=address,undefined"`, with the sanitizer's library preloaded, looks closer.
 FLAGS = ("-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", *shlex.split(os.environ.get("CFLAGS", "")))
 
@@ -38,6 +45,24 @@ def native_module(name: str) -> Any:
         module = module_from_spec(spec)
         loader.exec_module(module)
     return module
+
+
+@contextmanager
+def stepping(native: bool) -> Iterator[None]:
+    """Automata are stepped by the modules in C, as they are now, or by what is in Python."""
+    walk, (over_words, over_patterns, scan_quickly) = WALK_IN_PYTHON, scanner.IN_PYTHON
+    if native:
+        walks, steps = native_module(WALK), native_module(SCANNER)
+        walk = walks.method_of(LiteralMachine)
+        scan_quickly = steps.method_of(scanner.Scanner, UNDECIDED, LiteralMachine, walks.entry)
+        over_words, over_patterns = steps.over_words, steps.over_patterns
+    with (
+        patch.object(LiteralMachine, "walk", walk),
+        patch.object(scanner.Scanner, "scan_quickly", scan_quickly),
+        patch.object(scanner, "over_words", over_words),
+        patch.multiple(passing, over_words=over_words, over_patterns=over_patterns),
+    ):
+        yield
 
 
 def native_bytes_path() -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from typing import AnyStr
 
@@ -56,26 +57,36 @@ def report(censor: Censor) -> list[tuple[str, int, int, Action]]:
     return sorted(tuple(match) for match in censor.matches)
 
 
+ACTIONS = st.sampled_from([Action.REDACT, Action.REDACT, Action.REDACT, Action.FLAG, Action.BLOCK])
+MODES = st.sampled_from([Mode.ENFORCE, Mode.ENFORCE, Mode.ENFORCE, Mode.OBSERVE])
+TAILS, HOLDS = st.sampled_from([None, None, 0, 1, 2]), st.sampled_from([1024, 1024, 1, 2, 3, 4])
+OVERFLOWS, FOLDINGS = st.sampled_from(list(Overflow)), st.sets(st.sampled_from(FOLDS)).map(frozenset)
+
+
+@cache
+def word_lists(alphabet: str) -> st.SearchStrategy[list[str]]:
+    # So short that all spellings of a word are looked for.
+    longest = 3 if "각" in alphabet else 4
+    # Of many marks alone there are more orders than are looked for.
+    word = st.text(alphabet, min_size=1, max_size=longest).filter(lambda it: it[:3].strip("\u0301\u0323"))
+    return st.lists(word, min_size=1, max_size=3)
+
+
+@cache
 @st.composite
 def policies(draw: st.DrawFn, alphabet: str) -> Policy:
     rules = []
     for number in range(draw(st.integers(1, 4))):
-        fold = draw(st.sets(st.sampled_from(FOLDS)))
-        # So short that all spellings of a word are looked for.
-        longest = 3 if "각" in alphabet else 4
-        # Of many marks alone there are more orders than are looked for.
-        word = st.text(alphabet, min_size=1, max_size=longest).filter(lambda it: it[:3].strip("\u0301\u0323"))
-        words = draw(st.lists(word, min_size=1, max_size=3))
-        masked = draw(st.booleans())
+        fold, words, masked = draw(FOLDINGS), draw(word_lists(alphabet)), draw(st.booleans())
         rule = Rule(
             id=f"r{number}",
             words=tuple(words),
-            fold=frozenset(fold),
-            action=draw(st.sampled_from([Action.REDACT, Action.REDACT, Action.REDACT, Action.FLAG, Action.BLOCK])),
+            fold=fold,
+            action=draw(ACTIONS),
             replacement=f"<{number}>",
             mask="*" if masked else None,
             whole_word=draw(st.booleans()),
-            guard_tail=draw(st.sampled_from([None, None, 0, 1, 2])),
+            guard_tail=draw(TAILS),
             secret=draw(st.booleans()),
         )
         try:
@@ -83,13 +94,7 @@ def policies(draw: st.DrawFn, alphabet: str) -> Policy:
         except ValueError:
             continue  # a word of nothing but invisible characters or marks
         rules.append(rule)
-    return Policy(
-        name="p",
-        rules=tuple(rules),
-        mode=draw(st.sampled_from([Mode.ENFORCE, Mode.ENFORCE, Mode.ENFORCE, Mode.OBSERVE])),
-        max_hold=draw(st.sampled_from([1024, 1024, 1, 2, 3, 4])),
-        on_overflow=draw(st.sampled_from(list(Overflow))),
-    )
+    return Policy(name="p", rules=tuple(rules), mode=draw(MODES), max_hold=draw(HOLDS), on_overflow=draw(OVERFLOWS))
 
 
 def pieces(draw: st.DrawFn, text: str) -> list[str]:

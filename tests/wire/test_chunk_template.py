@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from gateway.wire.chunk_template import CONTENT, ChunkTemplate, decode_string, encode, read_typed
+from gateway.wire.chunk_template import decode_string, encode, read_typed
+from gateway.wire.chunks import HEAD_FIELDS
+from gateway.wire.event_template import CONTENT, EventTemplate
 from tests.support.examples import examples
 
 HEAD = '{"id":"c-1","object":"chat.completion.chunk","created":7,"model":"m","choices":[{"index":0,'
@@ -18,13 +20,28 @@ PADDING = b',"obfuscation":"k3Xq9"}'
 ONE = (HEAD + '"delta":{"content":"Hello"},"logprobs":null,"finish_reason":null}],"system_fingerprint":"f"}').encode()
 
 
-def template_of(data: bytes) -> ChunkTemplate | None:
+def test_labels_and_head_are_those_of_every_chunk() -> None:
+    for more in (
+        {},
+        {"system_fingerprint": None},
+        {"service_tier": "t"},
+        {"service_tier": "t", "system_fingerprint": "f"},
+    ):
+        given = {**json.loads(ONE), **more}
+        chunk = read_typed(json.dumps(given).encode())
+        assert chunk is not None
+        around = [(name, given[name]) for name in HEAD_FIELDS if name in given]
+        assert list(chunk.head().items()) == around
+        assert list(chunk.labels().items()) == [pair for pair in around if isinstance(pair[1], str)]
+
+
+def template_of(data: bytes) -> EventTemplate | None:
     chunk = read_typed(data)
     assert chunk is not None
-    return ChunkTemplate.of(data, chunk)
+    return chunk.template(data)
 
 
-def read(template: ChunkTemplate, data: bytes) -> str | None:
+def read(template: EventTemplate, data: bytes) -> str | None:
     """The content of an event's data, None if that differs in anything else."""
     found = template.read(data)
     try:
@@ -33,11 +50,11 @@ def read(template: ChunkTemplate, data: bytes) -> str | None:
         return None
 
 
-def quoted(template: ChunkTemplate, values: list[bytes]) -> bytes:
+def quoted(template: EventTemplate, values: list[bytes]) -> bytes:
     return b'"%b"' % values[template.kinds.index(CONTENT)]
 
 
-def show(template: ChunkTemplate, data: bytes, content: str) -> bytes:
+def show(template: EventTemplate, data: bytes, content: str) -> bytes:
     """The data with this content."""
     found = template.read(data)
     assert found is not None
@@ -47,7 +64,7 @@ def show(template: ChunkTemplate, data: bytes, content: str) -> bytes:
         for before, place in zip(template.shown, template.order, strict=False)
         for part in (before, found[0][place])
     ]
-    return b"".join((*parts, template.shown[-1]))
+    return b"".join((*parts, template.shown[-1])).removeprefix(b"data: ")
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -198,6 +215,6 @@ def test_what_is_counted_is_shown_without_a_content_too() -> None:
     template = template_of(COUNTED)
     assert template is not None and template.counted is not None
     assert b"".join(template.bare).endswith(
-        b'"choices":[],"system_fingerprint":"f","usage":{"prompt_tokens":,"completion_tokens":,"total_tokens":}}'
+        b'"choices":[],"system_fingerprint":"f","usage":{"prompt_tokens":,"completion_tokens":,"total_tokens":}}\n\n'
     )
     assert (template_of(ONE) or template).bare == ()

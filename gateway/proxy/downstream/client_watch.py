@@ -76,7 +76,8 @@ def set_option(transport: asyncio.Transport, level: int, name: int, value: int |
     if connection is None or connection.fileno() < 0:
         return
     # uvloop's own socket object may not take options. They belong to the connection, whichever object sets them.
-    same = socket.socket(connection.family, connection.type, fileno=connection.fileno())
+    # `SocketType` is the class in C: of a descriptor it neither asks nor says what kind it is.
+    same = socket.SocketType(socket.AF_INET, socket.SOCK_STREAM, 0, connection.fileno())
     try:
         with contextlib.suppress(OSError):
             same.setsockopt(level, name, value)

@@ -37,6 +37,15 @@ class RequestCycle(RequestResponseCycle):
     yet of the body.
     """
 
+    # What the base's constructor would set on each.
+    access_log = False
+    disconnected = False
+    more_body = True
+    response_started = False
+    response_complete = False
+    chunked_encoding: bool | None = None
+    expected_content_length = 0
+
     broken = False
     defect: Exception | None = None
     last = False
@@ -45,20 +54,13 @@ class RequestCycle(RequestResponseCycle):
     on_leave: Callable[[], None] | None = None  # called when the client has left
 
     def __init__(self, protocol: BoundedProtocol, *, keep_alive: bool) -> None:
-        super().__init__(
-            protocol.scope,
-            protocol.transport,
-            protocol.flow,
-            protocol.logger,
-            protocol.access_logger,
-            protocol.access_log,
-            protocol.server_state.default_headers,
-            SmallEvent(),
-            protocol.expect_100_continue,
-            keep_alive,
-            protocol.on_response_complete,
-        )
         self.protocol = protocol
+        self.scope, self.transport, self.flow = protocol.scope, protocol.transport, protocol.flow
+        self.logger, self.default_headers = protocol.logger, protocol.server_state.default_headers
+        self.message_event = SmallEvent()
+        self.on_response: Callable[[], None] = protocol.on_response_complete
+        self.keep_alive, self.waiting_for_100_continue = keep_alive, protocol.expect_100_continue
+        self.body = bytearray()
 
     async def run_asgi(self, app: Any) -> None:
         try:
@@ -128,16 +130,35 @@ class RequestCycle(RequestResponseCycle):
         the body's length. False, and nothing is done, where only `send` can do it."""
         if self.disconnected or self.flow.write_paused or self.response_started or self.scope["method"] == "HEAD":
             return False
+        self.transport.write(b"".join([*self._begin_response(status, headers), b"\r\n", body]))
+        self._complete_response()
+        return True
+
+    def send_beginning(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes, *, more: bool) -> bool:
+        """`send_response` for a response in pieces: its head and the first of them, which is the last if not `more`."""
+        if self.disconnected or self.flow.write_paused or self.response_started or self.scope["method"] == "HEAD":
+            return False
+        self.chunked_encoding = True
+        piece = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+        head = [*self._begin_response(status, headers), b"transfer-encoding: chunked\r\n\r\n", piece]
+        self.transport.write(b"".join(head if more else [*head, b"0\r\n\r\n"]))
+        if not more:
+            self._complete_response()
+        return True
+
+    def _begin_response(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
         self.response_started, self.waiting_for_100_continue = True, False
-        close = b"" if self.keep_alive and not self.more_body else b"connection: close\r\n"
-        lines = b"\r\n".join([b": ".join(pair) for pair in (*self.default_headers, *headers)])
-        self.transport.write(b"".join([STATUS_LINE[status], lines, b"\r\n", close, b"\r\n", body]))
-        if close:
+        if self.more_body:
+            self.keep_alive = False  # nobody will read the rest
+        lines = b"\r\n".join(map(b": ".join, (*self.default_headers, *headers)))
+        return [STATUS_LINE[status], lines, b"\r\n" if self.keep_alive else b"\r\nconnection: close\r\n"]
+
+    def _complete_response(self) -> None:
+        if not self.keep_alive:
             self.keep_alive, self.last = True, True
         self.response_complete = True
         self.message_event.set()
         self.on_response()
-        return True
 
     async def send_500_response(self) -> None:
         if self.flow.write_paused:

@@ -13,17 +13,16 @@ import socket
 import struct
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.proxy.asgi import REFUSAL
 from gateway.proxy.downstream.client_watch import ClientWatch, set_option
 from gateway.proxy.downstream.cycle import RequestCycle
 from gateway.proxy.downstream.framing import fault_of, invalid, target_of
+from gateway.proxy.downstream.lean import LeanProtocol
 from gateway.proxy.downstream.reads import Reader
-from gateway.proxy.downstream.repeated import RepeatedHead
+from gateway.proxy.downstream.repeated import MAX_REPEATED, RepeatedHead, RepeatedHeads
 from gateway.proxy.downstream.turns import STARTING, turns_of
 from gateway.proxy.errors import HTTPFailure, client_error, internal_error
 
@@ -43,8 +42,6 @@ UNSENT = 64 * 1024
 HEAD_SLICE = 4 * 1024
 CHUNKED_SLICE = 16 * 1024  # may hold thousands of chunks
 BODY_SLICE = 64 * 1024  # of a body with a length, which costs next to nothing to parse
-MAX_LEARNT = 4  # heads of one connection that are kept to be told again, one at a time
-MAX_REPEATED = 8 * 1024  # bytes of such a head with its body
 
 _NOTED = frozenset({b"expect", b"transfer-encoding"})  # headers that change how the rest is read
 _NOTSENT_LOWAT = 25  # TCP_NOTSENT_LOWAT, which Python's socket module does not name before 3.12
@@ -54,15 +51,15 @@ class _Stop(Exception):
     """Raised through the parser; why is in the protocol's `_fault`."""
 
 
-class BoundedProtocol(HttpToolsProtocol):
+class BoundedProtocol(LeanProtocol):
     """See the module. A head that never ends or never comes is cut off without an answer."""
 
     send_timeout = SEND_TIMEOUT
     stalled = False  # was the client cut off because it took nothing?
     on_lost: Callable[[], None] | None = None  # called once when the connection is gone
 
+    heads = RepeatedHeads()  # of all connections
     discards = False  # what comes is read and dropped, not parsed
-    cycle: RequestCycle  # that came last
     _running: RequestCycle | None = None  # what is being answered
     _in_head = True
     _in_body = False
@@ -72,27 +69,23 @@ class BoundedProtocol(HttpToolsProtocol):
     _ahead_counted = 0  # of these, bytes of requests that are complete
     _fault: HTTPFailure | None = None
     _body_slice = BODY_SLICE
-    _repeated: RepeatedHead | None = None
-    _whole = 0  # requests that came in one read and were parsed
     _leftover = LEFTOVER
     _lingers = False
+    _client_watch: ClientWatch | None = None  # made when something waits for the client
     _head_timer: asyncio.TimerHandle | None = None
     _end_timer: asyncio.TimerHandle | None = None
 
     # -- bytes in ------------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        del self.pipeline  # `_waiting` takes its place, in a tenth of the memory
+        self.connections.add(self)
+        self.transport = transport
         self._turns = turns_of(self.loop)
         self.reader = Reader(self, transport)
         self.flow = self.reader.flow
         transport.set_protocol(self.reader)
         self._waiting: list[RequestCycle] = []  # requests that came ahead of their turn; few, and almost always none
         set_option(transport, socket.IPPROTO_TCP, _NOTSENT_LOWAT, UNSENT)
-        self._client_watch = ClientWatch(
-            self.loop, transport, lambda: self.send_timeout, self._is_writing, self._client_stalls
-        )
         self._head_begins()
 
     def data_received(self, data: bytes | memoryview) -> None:
@@ -109,7 +102,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.drop(len(data))
             return memoryview(b"")
         fresh = self._running is None and not (self._in_body or self._since)  # nothing of a request has come
-        if self._repeated is not None and fresh and (request := self._repeated.request_of(bytes(data))) is not None:
+        if fresh and (request := self.heads.find(bytes(data))) is not None:
             self._repeat(*request)
             return memoryview(b"")
         end = min(len(data), HEAD_SLICE if self._in_head else self._body_slice, MAX_HEAD - self._since)
@@ -127,20 +120,20 @@ class BoundedProtocol(HttpToolsProtocol):
         return memoryview(data)[taken:]
 
     def _learn(self, data: bytes) -> None:
-        """Keep the head of a request, of which nothing but it has come, and all of it. The first one of a connection is
-        often the only one."""
+        """Note the head of a request, of which nothing but it has come, and all of it."""
         cycle = self._running
         if cycle is None or cycle is not self.cycle or cycle.more_body or self._in_head or not cycle.keep_alive:
             return
-        self._whole += 1
-        plain = not (cycle.waiting_for_100_continue or self.parser.should_upgrade() or self.discards)
-        if plain and 1 < self._whole <= MAX_LEARNT + 1:
-            self._repeated = RepeatedHead.of(data, bytes(cycle.body), self.scope)
+        if not (cycle.waiting_for_100_continue or self.parser.should_upgrade() or self.discards):
+            self.heads.learn(data, bytes(cycle.body), self.scope)
 
-    def _repeat(self, scope: Any, body: bytes) -> None:
+    def _repeat(self, head: RepeatedHead, length: bytes, body: bytes) -> None:
         """Handle a complete request as the parser's callbacks do."""
         self._unset_keepalive_if_required()
-        self.scope, self.headers, self.expect_100_continue = scope, scope["headers"], False
+        self._stop_head_timer()
+        self._in_head = False
+        self.open_scope(head.headers_with(length))
+        self.scope.update(head.fields)
         self.cycle = cycle = RequestCycle(self, keep_alive=True)
         cycle.body, cycle.more_body = bytearray(body), False
         cycle.message_event.set()
@@ -157,7 +150,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _parse(self, data: bytes | memoryview) -> int:
         """How many bytes were taken."""
         try:
-            self.parser.feed_data(data)
+            (self.parser or self.open_parser()).feed_data(data)
         except httptools.HttpParserUpgrade as offer:
             self._ignore_offer()
             return int(offer.args[0])
@@ -186,7 +179,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         if self._running is not None and (not self.cycle.keep_alive or len(self._waiting) == MAX_AHEAD):
             raise _Stop
-        super().on_message_begin()
+        self.url = b""
+        self.open_scope([])
         self._body_slice = BODY_SLICE
         if not self._in_head:
             self._head_begins()
@@ -303,10 +297,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _answer_with(self, failure: HTTPFailure) -> None:
         if self.scope is None or (self.cycle is not None and self.scope is self.cycle.scope):
-            super().on_message_begin()
+            self.open_scope([])
         for name, value in {"method": "GET", "path": "", "raw_path": b"", "query_string": b""}.items():
-            self.scope.setdefault(name, value)  # type: ignore[misc]
-        self.scope[REFUSAL] = failure  # type: ignore[literal-required]
+            self.scope.setdefault(name, value)
+        self.scope[REFUSAL] = failure
         self.cycle = RequestCycle(self, keep_alive=False)
         self._start(self.cycle)
 
@@ -338,7 +332,8 @@ class BoundedProtocol(HttpToolsProtocol):
         for timer in (self._head_timer, self._end_timer):
             if timer is not None:
                 timer.cancel()
-        self._client_watch.stop()
+        if self._client_watch is not None:
+            self._client_watch.stop()
         self._unset_keepalive_if_required()
         self._waiting.clear()
         if self._running is not None:
@@ -375,6 +370,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def watch_client(self) -> None:
         """Cut the client off when it takes nothing of what waits for it for `send_timeout` seconds."""
+        if self._client_watch is None:
+            if not self.transport.get_write_buffer_size():
+                return  # as it is for almost all
+            self._client_watch = ClientWatch(
+                self.loop, self.transport, lambda: self.send_timeout, self._is_writing, self._client_stalls
+            )
         self._client_watch.start()
 
     def _is_writing(self) -> bool:

@@ -109,10 +109,10 @@ class _Flow(FlowControl):
     """Reading continues with what was read and is not yet parsed."""
 
     def __init__(self, reader: Reader, transport: asyncio.Transport) -> None:
-        super().__init__(transport)
-        self._reader = reader
+        self._transport, self._reader = transport, reader
+        self.read_paused = self.write_paused = False
         self._is_writable_event = SmallEvent()
-        self._is_writable_event.set()
+        self._is_writable_event._value = True
 
     def pause_reading(self) -> None:
         if not self.read_paused:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import httpx2
 from msgspec import Struct
 
+from gateway.http1 import Response
 from gateway.policy.model import Balance, Route, Upstream
 from gateway.proxy.timer import TimeLimit
 from gateway.proxy.upstreams.client import RequestFor, UpstreamClient, UpstreamResponse, wait_for_body
@@ -134,6 +135,9 @@ class OpenResponse:
     async def close(self) -> None:
         """Stop counting it, and close the response."""
         self.release()
+        if isinstance(self.response, Response):
+            self.response.abort()
+            return
         try:  # `suppress` would take as long as the rest
             await self.response.aclose()
         except httpx2.HTTPError:

@@ -7,6 +7,7 @@ import contextlib
 import urllib.request
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -287,11 +288,12 @@ def _encoding(response: UpstreamResponse) -> str:
 
 def forwarded_headers(response: UpstreamResponse) -> list[tuple[str, str]]:
     """The response headers that may be forwarded, not yet scanned."""
-    return [
-        (name, value)
-        for name, value in response.headers.items()
-        if (name in FORWARDED_DOWN or name.startswith(FORWARDED_DOWN_PREFIXES)) and _is_visible_ascii(value)
-    ]
+    return [(name, value) for name, value in response.headers.items() if _goes_down(name) and _is_visible_ascii(value)]
+
+
+@lru_cache(256)
+def _goes_down(name: str) -> bool:
+    return name in FORWARDED_DOWN or name.startswith(FORWARDED_DOWN_PREFIXES)
 
 
 def _is_visible_ascii(value: str) -> bool:

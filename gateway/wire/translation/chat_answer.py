@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from gateway.wire.dialect import AnswerEncoder, UntranslatableAnswer
+from gateway.wire.event_template import Tally
 from gateway.wire.json import Json
 from gateway.wire.message import is_figure, position_of
 
@@ -76,7 +77,8 @@ class ChatAnswer:
         self.usage: Usage | None = None
         self.reason: str | None = None
         self.stop: str | None = None  # the stop sequence, from an upstream that says which
-        self._left = self._limit = max_text
+        self._limit = max_text
+        self.tally = Tally(max_text, number=0)
         self._reasoning: str | None = None  # the field that this answer has it in
         self._named: set[int] = set()
         self._unnamed: dict[int, _Unnamed] = {}
@@ -194,8 +196,8 @@ class ChatAnswer:
 
     def count(self, characters: int) -> None:
         """Count characters that are kept. Raises `UntranslatableAnswer`."""
-        self._left -= characters
-        if self._left < 0:
+        self.tally.left -= characters
+        if self.tally.left < 0:
             raise UntranslatableAnswer(f"the answer has more than {self._limit} characters to translate")
 
 

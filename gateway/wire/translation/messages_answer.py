@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from gateway.wire import json, sse
 from gateway.wire.dialect import BLOCKED, UntranslatableAnswer
+from gateway.wire.event_template import ContentForm
 from gateway.wire.json import Json
 from gateway.wire.message_events import error_body
 from gateway.wire.translation.chat_answer import (
@@ -93,6 +94,14 @@ class MessagesEncoder(TranslatingEncoder):
             return b""
         self._answer.count(len(text))
         block.text.write(text)
+        return self._text_delta(block, text)
+
+    def content_form(self) -> ContentForm | None:
+        block = None if self._closed else self._blocks.get("content")
+        return None if block is None else ContentForm(self._text_delta(block, ""), self._answer.tally, block.text.write)
+
+    @staticmethod
+    def _text_delta(block: _Block, text: str) -> bytes:
         return sse.encode(_CONTENT_DELTA % (block.index, json.encode(text)), "content_block_delta")
 
     def error(self, error: Json) -> bytes:

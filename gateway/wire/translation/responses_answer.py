@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from gateway.wire import json, sse
 from gateway.wire.dialect import BLOCKED
+from gateway.wire.event_template import ContentForm
 from gateway.wire.json import Json
 from gateway.wire.translation.chat_answer import (
     MAX_TEXT,
@@ -148,7 +149,6 @@ class ResponsesEncoder(TranslatingEncoder):
         self._reasoning = "summary" if asked else "reasoning"  # the kind of text that reasoning becomes
         self._items: list[_Item | _Call] = []
         self._calls: dict[int, _Call] = {}
-        self._sequence = 0
         self._keep: Callable[[Json], None] | None = None
         self._content: _Part | None = None  # that the content goes to, and what all events of it have in common
         self._delta_goes_on = b""
@@ -166,9 +166,14 @@ class ResponsesEncoder(TranslatingEncoder):
             return b""
         self._answer.count(len(text))
         part.text.write(text)
-        number, self._sequence = self._sequence, self._sequence + 1
-        event = b"%b%d%b%b}" % (_DELTA_BEGINS, number, self._delta_goes_on, json.encode(text))
-        return sse.encode(event, _DELTA)
+        return self._delta(self._next_number(), text)
+
+    def content_form(self) -> ContentForm | None:
+        part = None if self._closed else self._content
+        return None if part is None else ContentForm(self._delta(0, ""), self._answer.tally, part.text.write)
+
+    def _delta(self, number: int, text: str) -> bytes:
+        return sse.encode(b"%b%d%b%b}" % (_DELTA_BEGINS, number, self._delta_goes_on, json.encode(text)), _DELTA)
 
     def error(self, error: Json) -> bytes:
         """The event `error` has it twice: clients raise an exception for the object, and the schema has the fields."""
@@ -304,9 +309,13 @@ class ResponsesEncoder(TranslatingEncoder):
         }
 
     def _event(self, kind: str, **fields: Any) -> bytes:
-        event = {"type": kind, "sequence_number": self._sequence, **fields}
-        self._sequence += 1
+        event = {"type": kind, "sequence_number": self._next_number(), **fields}
         return sse.encode(json.encode(event), kind)
+
+    def _next_number(self) -> int:
+        number = self._answer.tally.number
+        self._answer.tally.number = number + 1
+        return number
 
 
 def _namespaced(tools: list[Any]) -> Iterator[tuple[str, Json]]:
