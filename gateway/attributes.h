@@ -6,6 +6,14 @@
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
+#include <structmember.h>
+
+#define REPLACE(variable, value)          \
+    do {                                  \
+        PyObject *old_value = (variable); \
+        (variable) = (value);             \
+        Py_XDECREF(old_value);            \
+    } while (0)
 
 /* The name of an attribute, and its slot in the type that last had it; NULL where that has none. */
 typedef struct {
@@ -30,15 +38,14 @@ static inline int has_slot(Attribute *attribute, PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     if (type != attribute->type) {
-        PyObject *slot = PyObject_GetAttr((PyObject *)type, attribute->name), *old_slot = attribute->slot;
+        PyObject *slot = PyObject_GetAttr((PyObject *)type, attribute->name);
         if (slot == NULL)
             PyErr_Clear();
         else if (!Py_IS_TYPE(slot, &PyMemberDescr_Type))
             Py_CLEAR(slot);
+        REPLACE(attribute->slot, slot);
         PyTypeObject *old_type = attribute->type;
-        attribute->slot = slot;
         attribute->type = (PyTypeObject *)Py_NewRef((PyObject *)type);
-        Py_XDECREF(old_slot);
         Py_XDECREF((PyObject *)old_type);
     }
     return attribute->slot != NULL;
@@ -76,6 +83,13 @@ static inline int set_number(PyObject *object, Attribute *attribute, Py_ssize_t 
     const int done = value == NULL ? -1 : set(object, attribute, value);
     Py_XDECREF(value);
     return done;
+}
+
+/* -1 with an exception. */
+static inline int add_to(PyObject *object, Attribute *attribute, Py_ssize_t amount)
+{
+    const Py_ssize_t before = get_number(object, attribute);
+    return before == -1 && PyErr_Occurred() ? -1 : set_number(object, attribute, before + amount);
 }
 
 /* -1 with an exception. */

@@ -68,8 +68,8 @@ class Scanner:
 
     @property
     def sole_cursor(self) -> LiteralCursor | None:
-        """The cursor that `scan_quickly` steps over ordinary text, if that is all it does, and it is not in C."""
-        alone = _NATIVE is None and len(self.literals) == 1 and not (self.patterns or self.readings or self._carries)
+        """The cursor that `scan_quickly` steps over ordinary text, if that is all it does."""
+        alone = len(self.literals) == 1 and not (self.patterns or self.readings or self._carries)
         return self.literals[0] if alone and not self.literals[0].jumps else None
 
     def scan_quickly(self, text: str) -> int | None:

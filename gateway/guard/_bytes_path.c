@@ -8,14 +8,17 @@
    Only the stable ABI is used. Every object that is read is checked for its type where Python code could have put
    another there; every index is checked against the length it belongs to. */
 
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030B0000
-#include <Python.h>
-#include <structmember.h>
+#include "../attributes.h"
 #include <string.h>
 
-#include "_attributes.h"
+static struct {
+    Attribute ahead, base, disconnected, folded, held, held_since, left, live, machine, now, number, scanned, state, total,
+        usage, write_paused, written;
+    PyObject *scan_quickly;
+} names;
+
 #include "_event_template.h"
+#include "_histogram.h"
 
 #define MAX_NUMBER 20 /* digits of the number of an event that is sent */
 static const char LINE[] = "data: ", EVENT_END[] = "\n\n";
@@ -27,6 +30,7 @@ enum {
     AROUND, KINDS, SHOWN, ORDER, BARE, BARE_ORDER, BEFORE, /* of the template; BEFORE is its `line` */
     GUARD, TEXT, COUNTS, SCANNER, CURSOR, RELEASER, /* parameters of its constructor, in their order, behind the template;
                                                        CURSOR is None where the scanner has several */
+    OVER_WORDS,                                     /* of gateway.censor.scanner */
     DECODE, ENCODE, ESCAPE,                         /* what reads and writes a content that is not plain */
     HELD, HOLD,                                     /* histograms */
     TALLY, KEEP, PLACE,                             /* of the record; NULL where there is none */
@@ -80,8 +84,8 @@ static int read_state(Path *self, PyObject *now)
             read_total(&self->held) < 0 || read_total(&self->hold) < 0)
             goto failed;
         if (self->at[TALLY] != NULL) {
-            state->left = get_size(self->at[TALLY], &names.left);
-            state->number = PyErr_Occurred() ? -1 : get_size(self->at[TALLY], &names.number);
+            state->left = get_number(self->at[TALLY], &names.left);
+            state->number = PyErr_Occurred() ? -1 : get_number(self->at[TALLY], &names.number);
             if (PyErr_Occurred())
                 goto failed;
         }
@@ -111,8 +115,8 @@ static int write_state(Path *self)
              set(self->at[TEXT], &names.held_since, state.since) < 0 || set(self->at[COUNTS], &names.now, state.now) < 0 ||
              write_histogram(&self->held) < 0 || write_histogram(&self->hold) < 0)
         done = -1;
-    else if (self->at[TALLY] != NULL && (set_size(self->at[TALLY], &names.left, state.left) < 0 ||
-                                         set_size(self->at[TALLY], &names.number, state.number) < 0))
+    else if (self->at[TALLY] != NULL && (set_number(self->at[TALLY], &names.left, state.left) < 0 ||
+                                         set_number(self->at[TALLY], &names.number, state.number) < 0))
         done = -1;
     else if (self->at[PLACE] != NULL && self->at[PLACE] != Py_None)
         done = set(self->at[PLACE], &names.ahead, state.held);
@@ -167,35 +171,13 @@ static PyObject *decoded(const Path *self, Part content, int plain)
 }
 
 /* The state behind `given`, a new reference; None where it is remarkable; NULL with an exception. */
-static PyObject *walked(const Path *self, PyObject *given, Py_ssize_t length)
+static PyObject *stepped(const Path *self, PyObject *given)
 {
-    PyObject *state = self->state.state; /* borrowed: tables hold those that they lead to */
-    for (Py_ssize_t at = 0; at < length; at++) {
-        if (!PyDict_Check(state)) {
-            PyErr_SetString(PyExc_TypeError, "a state is no table");
-            return NULL;
-        }
-        PyObject *key = PyUnicode_FromOrdinal((int)PyUnicode_ReadChar(given, at));
-        if (key == NULL)
-            return NULL;
-        PyObject *target = PyDict_GetItemWithError(state, key); /* borrowed */
-        Py_DECREF(key);
-        if (target == NULL) {
-            PyObject *machine = PyErr_Occurred() ? NULL : get(self->at[CURSOR], &names.machine);
-            PyObject *found = machine == NULL ? NULL
-                : PyObject_CallMethodObjArgs(machine, names.walk, self->state.state, given, NULL);
-            Py_XDECREF(machine);
-            return found;
-        }
-        state = target;
-        PyObject *arrival = get(state, &names.arrival);
-        if (arrival == NULL)
-            return NULL;
-        Py_DECREF(arrival);
-        if (arrival != Py_None)
-            return Py_NewRef(Py_None);
-    }
-    return Py_NewRef(state);
+    PyObject *machine = get(self->at[CURSOR], &names.machine);
+    PyObject *state = machine == NULL ? NULL : PyObject_CallFunctionObjArgs(self->at[OVER_WORDS], machine,
+                                                                            self->state.state, given, NULL);
+    Py_XDECREF(machine);
+    return state;
 }
 
 /* Steps over `given`; the length of the live suffix, -1 where something is remarkable and nothing has happened, -2 with
@@ -206,7 +188,7 @@ static Py_ssize_t scan(Path *self, PyObject *given, Py_ssize_t length)
     if (self->state.state == NULL) {
         found = PyObject_CallMethodObjArgs(self->at[SCANNER], names.scan_quickly, given, NULL);
     } else {
-        PyObject *state = walked(self, given, length);
+        PyObject *state = stepped(self, given);
         if (state == NULL)
             return -2;
         if (state == Py_None) {
@@ -506,9 +488,10 @@ static int path_init(PyObject *object, PyObject *arguments, PyObject *keywords)
         PyErr_SetString(PyExc_TypeError, "a path is made once, and without keywords");
         return -1;
     }
-    if (!PyArg_ParseTuple(arguments, "OOOOOOOOOOOOOnn", &template, &given[GUARD], &given[TEXT], &given[COUNTS],
-                          &given[SCANNER], &given[CURSOR], &given[RELEASER], &given[DECODE], &given[ENCODE],
-                          &given[ESCAPE], &given[HELD], &given[HOLD], &record, &self->piece, &self->limit))
+    if (!PyArg_ParseTuple(arguments, "OOOOOOOOOOOOOOnn", &template, &given[GUARD], &given[TEXT], &given[COUNTS],
+                          &given[SCANNER], &given[CURSOR], &given[RELEASER], &given[OVER_WORDS], &given[DECODE],
+                          &given[ENCODE], &given[ESCAPE], &given[HELD], &given[HOLD], &record, &self->piece,
+                          &self->limit))
         return -1;
     if (open_template(self, template) < 0 || open_record(self, record) < 0)
         return -1;
@@ -592,28 +575,20 @@ static struct PyModuleDef module_definition = {
 PyMODINIT_FUNC PyInit__bytes_path(void)
 {
     const struct {
-        PyObject **at;
-        const char *text;
-    } interned[] = {
-        {&names.ahead.name, "ahead"}, {&names.arrival.name, "arrival"},
-        {&names.base.name, "base"}, {&names.disconnected.name, "disconnected"},
-        {&names.folded.name, "folded"}, {&names.held.name, "held"},
-        {&names.held_since.name, "held_since"}, {&names.left.name, "left"},
-        {&names.live.name, "live"}, {&names.machine.name, "machine"},
-        {&names.now.name, "now"}, {&names.number.name, "number"},
-        {&names.scan_quickly, "scan_quickly"},
-        {&names.scanned.name, "scanned"}, {&names.state.name, "state"},
-        {&names.total.name, "total"}, {&names.usage.name, "usage"},
-        {&names.walk, "walk"}, {&names.write_paused.name, "write_paused"},
-        {&names.written.name, "written"},
+        Attribute *attribute;
+        const char *name;
+    } opened[] = {
+        {&names.ahead, "ahead"}, {&names.base, "base"}, {&names.disconnected, "disconnected"},
+        {&names.folded, "folded"}, {&names.held, "held"}, {&names.held_since, "held_since"}, {&names.left, "left"},
+        {&names.live, "live"}, {&names.machine, "machine"}, {&names.now, "now"}, {&names.number, "number"},
+        {&names.scanned, "scanned"}, {&names.state, "state"}, {&names.total, "total"}, {&names.usage, "usage"},
+        {&names.write_paused, "write_paused"}, {&names.written, "written"},
     };
-    get_slot = (descrgetfunc)PyType_GetSlot(&PyMemberDescr_Type, Py_tp_descr_get);
-    set_slot = (descrsetfunc)PyType_GetSlot(&PyMemberDescr_Type, Py_tp_descr_set);
-    if (get_slot == NULL || set_slot == NULL)
-        return NULL;
-    for (size_t at = 0; at < sizeof(interned) / sizeof(interned[0]); at++)
-        if ((*interned[at].at = PyUnicode_InternFromString(interned[at].text)) == NULL)
+    for (size_t at = 0; at < sizeof(opened) / sizeof(opened[0]); at++)
+        if (open_attribute(opened[at].attribute, opened[at].name) < 0)
             return NULL;
+    if ((names.scan_quickly = PyUnicode_InternFromString("scan_quickly")) == NULL)
+        return NULL;
     PyObject *module = PyModule_Create(&module_definition), *read_type = NULL;
     path_type = module == NULL ? NULL : (PyTypeObject *)PyType_FromSpec(&path_spec);
     if (path_type == NULL || (read_type = PyType_FromSpec(&read_spec)) == NULL ||

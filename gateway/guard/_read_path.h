@@ -88,15 +88,6 @@ static PyObject *rest_of(const char *data, Py_ssize_t at, Py_ssize_t size, Py_ss
     return line;
 }
 
-/* -1 with an exception, as for an attribute that is not there. */
-static int is_true(PyObject *object, Attribute *attribute)
-{
-    PyObject *value = get(object, attribute);
-    const int found = value == NULL ? -1 : PyObject_IsTrue(value);
-    Py_XDECREF(value);
-    return found;
-}
-
 /* What is left of the read, a new reference, None if nothing is; NULL with an exception. */
 static PyObject *relay_read(ReadPath *self, Path *path, PyObject *given)
 {

@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from gateway.automata.literals import LiteralState
+from gateway.automata.phrases import WordMachine
 from gateway.censor.literal_cursor import LiteralCursor
 from gateway.censor.releaser import Releaser
-from gateway.censor.scanner import Scanner
+from gateway.censor.scanner import Scanner, over_words
 from gateway.guard.answer_guard import AnswerGuard
 from gateway.guard.channels import ChannelCounts, ChannelText
 from gateway.guard.event_texts import PlaceText
@@ -63,8 +65,8 @@ class PythonBytesPath:
     a content and bytes of an event at most."""
 
     __slots__ = (
-        *("_counts", "_cursor", "_decode", "_encode", "_escape", "_guard", "_held", "_hold", "_limit", "_piece"),
-        *("_record", "_releaser", "_scanner", "_template", "_text", "rest", "sent"),
+        *("_counts", "_cursor", "_decode", "_encode", "_escape", "_guard", "_held", "_hold", "_limit", "_over_words"),
+        *("_piece", "_record", "_releaser", "_scanner", "_template", "_text", "rest", "sent"),
     )
 
     def __init__(
@@ -76,6 +78,7 @@ class PythonBytesPath:
         scanner: Scanner,
         cursor: LiteralCursor | None,
         releaser: Releaser,
+        over_words: Callable[[WordMachine, LiteralState, str], LiteralState | None],
         decode: Callable[[bytes], str],
         encode: Callable[[str], bytes],
         escape: Callable[[bytes], bytes],
@@ -87,7 +90,7 @@ class PythonBytesPath:
     ) -> None:
         self._template, self._guard = template, guard
         self._text, self._counts, self._scanner, self._cursor, self._releaser = text, counts, scanner, cursor, releaser
-        self._decode, self._encode, self._escape = decode, encode, escape
+        self._over_words, self._decode, self._encode, self._escape = over_words, decode, encode, escape
         self._held, self._hold, self._record = held, hold, record
         self._piece, self._limit = piece, limit
         self.sent = self.rest = b""
@@ -153,17 +156,9 @@ class PythonBytesPath:
         cursor = self._cursor
         if cursor is None:
             return self._scanner.scan_quickly(text)
-        state = cursor.state
-        try:
-            for char in text:
-                state = state[char]
-                if state.arrival is not None:
-                    return None
-        except KeyError:
-            walked = cursor.machine.walk(cursor.state, text)
-            if walked is None:
-                return None
-            state = walked
+        state = self._over_words(cursor.machine, cursor.state, text)
+        if state is None:
+            return None
         cursor.state = state
         cursor.folded += len(text)
         self._scanner.scanned += len(text)
@@ -251,6 +246,7 @@ def open_bytes_path(
         scanner,
         scanner.sole_cursor,
         text.censor.releaser,
+        over_words,
         decode_string,
         encode,
         escape_line_ends,

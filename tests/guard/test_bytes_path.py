@@ -370,7 +370,7 @@ def test_the_one_in_c_refuses_what_it_cannot_use() -> None:
         with pytest.raises(TypeError):
             path.feed(*arguments)
     assert path.feed(b"", 0.0) == b"" and path.feed(b"\n\n", 0.0) is None and path.rest == b"\n\n"
-    for place, wrong in ((0, b""), (10, object()), (11, object()), (12, "kept"), (13, "many")):
+    for place, wrong in ((0, b""), (11, object()), (12, object()), (13, "kept"), (14, "many")):
         with pytest.raises((TypeError, ValueError, AttributeError)):
             native(*given[:place], wrong, *given[place + 1 :])
     for wrong_part in (
@@ -388,7 +388,7 @@ def test_the_one_in_c_refuses_what_it_cannot_use() -> None:
         template = SimpleNamespace(**{name: getattr(given[0], name) for name in given[0].__slots__} | wrong_part)
         with pytest.raises((TypeError, ValueError)):
             native(template, *given[1:])
-    for place in (2, 3, 4, 5, 6):  # what is no text, count, scanner, cursor or releaser
+    for place in (2, 3, 4, 5, 6, 7):  # what is no text, count, scanner, cursor, releaser or function
         broken = native(*given[:place], object(), *given[place + 1 :])
         with pytest.raises((AttributeError, TypeError)):
             broken.feed(event("a "), 0.0)

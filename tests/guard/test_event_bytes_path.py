@@ -428,8 +428,8 @@ def test_the_one_in_c_refuses_a_record_that_it_cannot_use() -> None:
     given, event = opened[-1], events[-2]
     for wrong in (None, 1, (), (1, 2)):
         with pytest.raises((TypeError, ValueError)):
-            native(*given[:12], wrong, *given[13:])
-    tally, keep, place = given[12]
+            native(*given[:13], wrong, *given[14:])
+    tally, keep, place = given[13]
     for record in (
         (object(), keep, place),
         (tally, 5, place),
@@ -438,7 +438,7 @@ def test_the_one_in_c_refuses_a_record_that_it_cannot_use() -> None:
         (SimpleNamespace(left=99, number=-1), keep, place),
         (SimpleNamespace(left=99, number=1 << 70), keep, place),
     ):
-        broken = native(*given[:12], record, *given[13:])
+        broken = native(*given[:13], record, *given[14:])
         with pytest.raises((AttributeError, TypeError, ValueError, OverflowError)):
             broken.feed(event, 0.0)
             broken.write_back()
