@@ -254,7 +254,7 @@ class Censor:
         rule = program.rules[tag]
         if program.on_overflow is Overflow.BLOCK:
             self._scanner.forget_fresh()
-            self._report(rule.id, start, end, Action.BLOCK)
+            self._report_block(rule.id, start, end)
             return self._block(start, rule)
         if rule.action is not Action.REDACT:
             rule = replace(rule, action=Action.REDACT, replacement=DEFAULT_REPLACEMENT, mask=None)
@@ -292,6 +292,14 @@ class Censor:
             self.seen.append(seen)
         else:
             self.truncated = True
+
+    def _report_block(self, rule: str, start: int, end: int) -> None:
+        """What the bound blocks; it takes the place of a match that was reported there."""
+        places = [match[:3] for match in self.matches]
+        if (rule, start, end) in places:
+            self.matches[places.index((rule, start, end))] = Match(rule, start, end, Action.BLOCK)
+        else:
+            self._report(rule, start, end, Action.BLOCK)
 
     def _report_runs(self, ended: bool = False) -> None:
         """A pattern's overlapping matches are reported as one, once no later match can join them."""

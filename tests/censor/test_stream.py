@@ -49,12 +49,19 @@ INSIDE_A_SYLLABLE = (
     "각ᄀ",
     MAX_UNSEEN,
 )
+# The word that is found is as long as what the bound blocks.
+BLOCKED_AT_A_MATCH = (
+    Policy(name="p", rules=(Rule(id="r", words=("b", "ba")),), max_hold=1, on_overflow=Overflow.BLOCK),
+    "ba",
+    MAX_UNSEEN,
+)
 
 
 @settings(max_examples=examples(1500), deadline=None)
 @given(cases(), st.lists(st.integers(0, 14), max_size=4))
 @example(INSIDE_AN_EXPANSION, [])
 @example(INSIDE_A_SYLLABLE, [])
+@example(BLOCKED_AT_A_MATCH, [])
 def test_output_report_and_verdict_equal_the_oracle_for_every_cut(case: Case, cuts: list[int]) -> None:
     assert_equal_to_the_oracle(case, cuts)
 
