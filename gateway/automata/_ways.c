@@ -22,12 +22,13 @@
 #define BETWEEN 0x800080008000u /* bits of rows between two letters */
 #define MAX_BITS 8        /* digits that count differently where a code of bits begins; and tables of such codes */
 #define FIRST_DIGITS 64   /* rows of a code of bits: 0; behind the first digit; then with so many bits left over */
+#define ESCAPED 0x4000    /* in such rows: behind a backslash */
 
 enum { DIGIT = 63, NO_DIGIT, PADDING, PASSED = 128 }; /* what a symbol is to a code of bits */
 enum { NO_STAGE, ASKED, UTF8, BITS };                 /* stages of a chain; BITS and more: by that table */
 enum { FAILED = -1, GOES_ON, STOPS }; /* STOPS: a match is certain, or Python must say */
 enum { SIGN = 1, MASKS = 2 }; /* what a character is besides letters */
-/* As in word_places.py. */
+/* As in word_places.py; the others are of places that only Python follows. */
 enum {
     EDGED = 1, JOINED = 4, PLAIN = 8, SECOND_PLAIN = 16, DOUBLED = 32, UNEVEN = 64, EXACT = 128, BLANK = 512, MASKED = 1024,
 };
@@ -57,14 +58,12 @@ typedef struct {
     size_t count, size;
 } Pool;
 
-/* What a character is: its symbol (NO_SYMBOL: none that codes see), its kind, its bits, and the ways that begin with it
-   in codes. */
+/* What a character is: its symbol, its kind, its bits, and the ways that begin with it in codes. */
 typedef struct {
     uint64_t reads;
     uint32_t symbol, kind, begun, count;
     int stops;
 } Char;
-#define NO_SYMBOL 0xFFFF
 #define OF_UTF8 0x10000 /* in a symbol: the row is one of UTF-8 */
 #define MAX_ROW 0xFFFF /* and letters */
 #define OWN 0x800000 /* numbers of positions from here on are given here, below by Python */
@@ -312,7 +311,7 @@ static void sort(Set *set)
 static uint32_t ask_char(Tables *self, uint32_t code_point)
 {
     PyObject *answer = PyObject_CallFunction(self->ask[CHAR], "I", (unsigned int)code_point);
-    Char known = {0, NO_SYMBOL, 0, 0, 0, answer == Py_None};
+    Char known = {0, 0, 0, 0, 0, answer == Py_None};
     if (answer == NULL)
         return 0;
     if (!known.stops) {
@@ -443,8 +442,15 @@ static uint32_t read_bits(const Bits *bits, uint32_t row, uint32_t symbol, Readi
             found[count++] = (Reading){NO_LETTER, 1 + digit};
         return count;
     }
+    if (row & ESCAPED) {
+        row &= ~(uint32_t)ESCAPED;
+        if (symbol == 'n' || symbol == 'r')
+            found[count++] = (Reading){NO_LETTER, row};
+    }
     if (sign & PASSED)
         found[count++] = (Reading){NO_LETTER, row};
+    if (symbol == '\\')
+        found[count++] = (Reading){NO_LETTER, row | ESCAPED};
     if (digit == PADDING)
         found[count++] = (Reading){NO_LETTER, bits_row(0, 0)};
     if (digit > DIGIT)
@@ -526,7 +532,7 @@ static int follow(Tables *self, const Way *way, uint64_t place, int stage, uint3
 static int follow_codes(Tables *self, const Char *seen, uint32_t start, const Set *now, Set *after)
 {
     int done = GOES_ON;
-    for (uint32_t at = 0; done == GOES_ON && at < now->count && seen->symbol != NO_SYMBOL; at++)
+    for (uint32_t at = 0; done == GOES_ON && at < now->count; at++)
         done = follow(self, &now->ways[at], now->ways[at].place, 0, seen->symbol, seen->symbol, after);
     for (uint32_t at = 0; done == GOES_ON && at < seen->count; at++) {
         Way begun = self->begun[seen->begun + at];

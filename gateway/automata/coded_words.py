@@ -234,7 +234,7 @@ class CodedWords(ObfuscatedWords):
         self.count_entry()
         place, node = spot.place, spot.place.node
         if letters is None:
-            to = self.spot_at(place, node, place.flags | DOUBLED)
+            to = self.spot_at(place, node, place.flags | self._places.interruption(place.encoding))
         else:
             to = None
             for letter in letters:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 from gateway.automata.encodings import (
     HEX_DIGIT,
+    NEXT,
+    OTHER_LETTER,
     AnyOf,
     BitEncoding,
     Decoded,
@@ -49,22 +51,32 @@ _SIGN, _LINE_SIGN = "[^0-9a-z]", "[^0-9a-z\n]"
 # Between two codes may also be the number of a list, or of a table's row.
 _ITEM = rf"{_SIGN}{{0,3}}\n(?:\| ?)?[0-9]{{1,2}}(?:[.):]| ?\|) ?{_LINE_SIGN}{{0,2}}"
 _ITEM_BEGUN = rf"{_SIGN}{{0,3}}\n\|? ?(?:[0-9]{{1,2}} ?[.):|]? ?{_LINE_SIGN}{{0,2}})?"
+# Or a word that goes on, and the letter itself that has the code; or a line break as programs write it.
+_AND = ("and", "then")
+_NAMED = (
+    rf"(?:{_SIGN}{{1,6}}(?:(?:{'|'.join(_AND)}){_SIGN}{{1,4}})?(?:[0-9a-z]{_SIGN}{{1,4}})?"
+    rf"|{_SIGN}{{0,4}}\n{_SIGN}{{1,7}}|{_SIGN}{{1,4}}[nr]{_SIGN}{{0,3}})"
+)
+_NAMED_BEGUN = (
+    rf"{_SIGN}{{1,6}}(?:{_prefixes(_AND)}|(?:(?:{'|'.join(_AND)}){_SIGN}{{0,4}}|(?:(?:{'|'.join(_AND)}){_SIGN}{{1,4}})?"
+    rf"[0-9a-z]{_SIGN}{{0,4}})|{_SIGN}{{0,4}}\n{_SIGN}{{1,7}})"
+)
 # Or how many bytes a dump has shown, where a line of it begins.
 _OFFSET, _OFFSET_BEGUN = rf"\n{HEX_DIGIT}{{7,8}}:? ", rf"\n(?:{HEX_DIGIT}{{0,8}}|{HEX_DIGIT}{{7,8}}:? ?)"
 _HEX_INTRO = r"(?:0x|x|h|u00|u\+00)?"
 _HEX_INTRO_BEGUN = r"(?:0x?|x|h|u0{0,2}|u\+0{0,2})?"
 _CALLS = (
     "chr(", "char(", "chrw(", "unichr(", "string.fromcharcode(", "string.fromcodepoint(", "(char)", "(char) ", "[char]",
-    "alt+", "alt+0",
+    "alt+", "alt+0", "print(chr(", "putchar(",
 )  # fmt: skip
 _CALL, _CALL_BEGUN = "|".join(map(re.escape, _CALLS)), _prefixes(_CALLS)
 # Of what is between two codes, only the kinds of its signs matter, and of blanks whether there is one.
-_AS_ONE = str.maketrans(dict.fromkeys(";/~\"'`<>{}!?#$%&=@^\\", ",") | {"\t": " "})
-_BLANKS = re.compile(" {2,}")
+_AS_ONE = str.maketrans(dict.fromkeys(";/~\"'`<>{}!?#$%&=@^\\" + OTHER_LETTER, ",") | {"\t": " "})
+_BLANKS, _LETTER = re.compile(" {2,}"), re.compile(rf"(?<=[^0-9a-z{NEXT}])(?!u\+|x-)[a-z](?=[^0-9a-z])", re.I)
 
 
 def _abridged(begun: str) -> str:
-    return _BLANKS.sub(" ", begun.translate(_AS_ONE))
+    return _LETTER.sub("y", _BLANKS.sub(" ", begun.translate(_AS_ONE)))
 
 
 _HEX = TextEncoding(
@@ -72,9 +84,9 @@ _HEX = TextEncoding(
     HEX_DIGIT,
     _byte,
     (
-        rf"(?:h?{_SIGN}{{0,6}}{_HEX_INTRO}|(?:{_SIGN}{{1,6}}(?:{_CALL})|{_ITEM})(?:0x)?|{_OFFSET})",
+        rf"(?:h?{_SIGN}{{0,6}}{_HEX_INTRO}|(?:{_SIGN}{{1,6}}(?:{_CALL})|{_ITEM}|{_NAMED})(?:0x)?|{_OFFSET})",
         rf"h?{_SIGN}{{0,6}}{_HEX_INTRO_BEGUN}|{_SIGN}{{1,6}}(?:{_CALL_BEGUN}|(?:{_CALL})(?:0x?)?)|{_ITEM_BEGUN}(?:0x?)?"
-        rf"|{_OFFSET_BEGUN}",
+        rf"|{_NAMED_BEGUN}|{_NAMED}(?:0x?)?|{_OFFSET_BEGUN}",
     ),
     _abridged,
 )
@@ -86,22 +98,27 @@ _HEX_UNITS = TextEncoding(
     _abridged,
 )
 _BETWEEN_CODES = (
-    rf"(?:{_SIGN}{{1,6}}(?:{_CALL})?|{_ITEM})",
-    rf"{_SIGN}{{0,6}}|{_SIGN}{{1,6}}(?:{_CALL_BEGUN}|{_CALL})|{_ITEM_BEGUN}",
+    rf"(?:{_SIGN}{{1,6}}(?:{_CALL})?|{_ITEM}|{_NAMED})",
+    rf"{_SIGN}{{0,6}}|{_SIGN}{{1,6}}(?:{_CALL_BEGUN}|{_CALL})|{_ITEM_BEGUN}|{_NAMED_BEGUN}",
 )
 _OCTAL_BETWEEN = rf"(?:{_SIGN}{{1,6}}(?:0o?)?|{_ITEM})", rf"{_SIGN}{{0,6}}|{_SIGN}{{1,6}}0o?|{_ITEM_BEGUN}"
 _BINARY_BETWEEN = rf"(?:{_SIGN}{{0,6}}(?:0b)?|{_ITEM})", rf"{_SIGN}{{0,6}}(?:0b?)?|{_ITEM_BEGUN}"
 _BITS_BETWEEN = rf"{_SIGN}{{1,6}}(?:0b)?", rf"{_SIGN}{{0,6}}|{_SIGN}{{1,6}}0b?"
 _MORSE_SIGN, _MORSE_BETWEEN = "[._*-]", "[^0-9a-z._*-]"
+_MORSE_NAMED = rf"{_MORSE_BETWEEN}{{1,6}}[0-9a-z]{_MORSE_BETWEEN}{{1,4}}"  # with the letter itself
+_MORSE_LINE = rf"{_MORSE_BETWEEN}{{0,2}}\n[-*]"
 _MORSE_SIGNS = str.maketrans("*_", ".-")
-_AS = ("as in", "for", "is", "like")  # between a letter and its name
-_SAID = ("capital", "dash", "hyphen", "space", "number")  # what is no letter, or how one is written
-# A sign may be said; then its number and the letter itself may stand before a name: `2. B as in Bravo`.
+_AS = ("as", "as in", "for", "is", "is for", "like", "like in")  # between a letter and its name
+_SAID = ("and", "then", "capital", "dash", "hyphen", "space", "number")  # what is no letter, or how one is written
+# The letter itself may stand behind a name, and a sign may be said; then its number and the letter may stand before the
+# name: `2. B as in Bravo`.
+_NATO_SAID, _NATO_AS, _FOR = "|".join(_SAID), "|".join(_AS), rf"(?:{_SIGN}{{0,2}}for [0-9a-z](?=[^0-9a-z]))?"
 _NATO_BETWEEN = (
-    rf"{_SIGN}{{0,8}}(?:(?:{'|'.join(_SAID)}){_SIGN}{{1,4}})?(?:[0-9]{{1,2}}[.):]{_SIGN}{{1,4}})?"
-    rf"(?:[0-9a-z]{{1,2}}(?:{_SIGN}{{0,2}} (?:{'|'.join(_AS)}))?{_SIGN}{{1,6}})?",
-    rf"{_SIGN}{{0,8}}(?:{_prefixes(_SAID)}|(?:(?:{'|'.join(_SAID)}){_SIGN}{{0,4}})?(?:[0-9]{{1,2}}[.):]{_SIGN}{{0,4}})?"
-    rf"(?:[0-9a-z]{{1,2}}(?:{_SIGN}{{0,2}} (?:{_prefixes(_AS)}|{'|'.join(_AS)}))?{_SIGN}{{0,6}})?)",
+    rf"{_FOR}{_SIGN}{{0,8}}(?:(?:{_NATO_SAID}){_SIGN}{{1,4}})?(?:[0-9]{{1,2}}[.):]{_SIGN}{{1,4}})?"
+    rf"(?:[0-9a-z]{{1,2}}(?:{_SIGN}{{0,2}} (?:{_NATO_AS}))?{_SIGN}{{1,6}})?",
+    rf"{_SIGN}{{0,2}}(?:f|fo|for|for [0-9a-z]?)|{_FOR}{_SIGN}{{0,8}}"
+    rf"(?:{_prefixes(_SAID)}|(?:(?:{_NATO_SAID}){_SIGN}{{0,4}})?(?:[0-9]{{1,2}}[.):]{_SIGN}{{0,4}})?"
+    rf"(?:[0-9a-z]{{1,2}}(?:{_SIGN}{{0,2}} (?:{_prefixes(_AS)}|{_NATO_AS}))?{_SIGN}{{0,6}})?)",
 )
 _BASE64_BYTES = BitEncoding(6, {char: at for at, char in enumerate(_BASE64)} | {"-": 62, "_": 63})
 VARIANTS: dict[str, Encoding] = {
@@ -137,8 +154,10 @@ VARIANTS: dict[str, Encoding] = {
         f"{_MORSE_SIGN}{{1,5}}",
         lambda text: _MORSE_LETTERS.get(text.translate(_MORSE_SIGNS)),
         (
-            rf"(?:{_MORSE_BETWEEN}{{1,6}}|\n[-*] |{_ITEM})",
-            rf"{_MORSE_BETWEEN}{{0,6}}|\n[-*] ?|{_ITEM_BEGUN}",
+            rf"(?:{_MORSE_BETWEEN}{{1,6}}|{_MORSE_LINE} {_MORSE_BETWEEN}{{0,2}}|{_ITEM}|{_MORSE_NAMED}"
+            rf"|\*\*{_MORSE_BETWEEN}{{1,3}}\*\*)",
+            rf"{_MORSE_BETWEEN}{{0,6}}|{_MORSE_LINE} ?{_MORSE_BETWEEN}{{0,2}}|{_ITEM_BEGUN}"
+            rf"|{_MORSE_BETWEEN}{{1,6}}[0-9a-z]{_MORSE_BETWEEN}{{0,4}}|\*\*?|\*\*{_MORSE_BETWEEN}{{1,3}}\*{{0,2}}",
         ),
         _abridged,
     ),

@@ -19,7 +19,8 @@ _AS_ASCII = str.maketrans(dict.fromkeys("·•∙⋅․●▪", ".") | dict.from
 ESCAPE = "\x1b"
 # What terminals read as the beginning or the end of a control sequence, besides ESCAPE; each as it is in ASCII.
 CONTROLS = {"\x07": "\x07"} | {chr(ord(char) + 0x40): ESCAPE + char for char in "[]\\PX^_"}
-_OTHER_SIGN = ","  # stands for what is neither ASCII nor a letter
+# What stands for characters that are not ASCII's: letters are no letters of a code.
+_OTHER_SIGN, OTHER_LETTER = ",", "\x7f"
 HEX_DIGIT = "[0-9a-f]"
 MAX_TAG = 256  # characters of a tag, or of a link's address, within a word
 
@@ -53,7 +54,7 @@ class AnyLetter:
 
 
 def ascii_form(char: str) -> str:
-    """The character as encodings see it: one of ASCII, or two of a control sequence; empty if it is in none."""
+    """The character as encodings see it: one of ASCII, or two of a control sequence."""
     if char.isascii():
         return char
     if char in CONTROLS:
@@ -61,7 +62,7 @@ def ascii_form(char: str) -> str:
     char = unicodedata.normalize("NFKC", char.translate(_AS_ASCII))
     if len(char) == 1 and char.isascii():
         return char
-    return "" if char.isalnum() else _OTHER_SIGN
+    return OTHER_LETTER if char.isalnum() else _OTHER_SIGN
 
 
 class TextEncoding(AnyLetter):
@@ -121,8 +122,14 @@ class BitEncoding(AnyLetter):
             yield Reading(None, f",{self.values[char]}")
 
     def step(self, state: str, char: str) -> Iterator[Reading]:
+        if state[-1] == "\\":
+            state = state[:-1]
+            if char in "nr":  # a line break as programs write it, and digits of the code
+                yield Reading(None, state)
         if char in PASSED:  # also where it is a digit of the code: between pieces it is none
             yield Reading(None, state)
+            if char == "\\":
+                yield Reading(None, state + char)
         elif char == PADDING:  # the next piece begins with a byte
             yield Reading(None, "0,0")
         if char in self.values:
@@ -259,6 +266,7 @@ DRAWN = {
     "|_|": "u", "(_)": "u", "\\/": "v", "\\/\\/": "w", "vv": "w", "uu": "w", "\\^/": "w", "><": "x", "`/": "y",
     "'/": "y", "-|-": "t", "']['": "t", "/-/": "h", "[-]": "h", "}-{": "h", "^^": "m", "[v]": "m", "/v\\": "m",
     "^/": "n", "|v": "n", "(3": "b", "!3": "b", "/3": "b", "/2": "r", "|(": "k", "\\|/": "w", "|o": "p",
+    "|v|": "m", "[-": "e", "(,)": "q",
 }  # fmt: skip
 
 

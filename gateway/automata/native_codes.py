@@ -24,11 +24,11 @@ _MAX_ROWS = _BETWEEN - 1000  # a text leads to some more before they are forgott
 # In `_ways.c`: kinds of stages, rows of codes of bits, and what a symbol is to those.
 _ASKED, _UTF_8, _BITS = range(1, 4)
 _OF_UTF_8 = 0x10000
-_FIRST_DIGITS = 64
+_FIRST_DIGITS, _ESCAPED = 64, 0x4000
 # Of each kind of beginning of a character in UTF-8: the first row, the first byte's mark, how many bytes are behind it.
 _UTF_8_ROWS = (1, 0xC0, 0), (33, 0xE0, 0), (49, 0xE0, 1), (1073, 0xF0, 0), (1081, 0xF0, 1), (1593, 0xF0, 2)
 _NO_DIGIT, _PADDED, _PASSED = 64, 65, 128
-_NO_SYMBOL, _REPLACED = 0xFFFF, ord("?")
+_REPLACED = ord("?")
 COMPLETE = 0xFFFFFFFF
 
 
@@ -160,8 +160,8 @@ class _CodeTables(WayTables):
         if found is None:
             return None
         char_class, positions = found
-        code, ways = char_class.key.code, self.packed([(position, 0) for position in positions])
-        return self._codes[code] if code else _NO_SYMBOL, char_class.kind, 0, ways
+        ways = self.packed([(position, 0) for position in positions])
+        return self._codes[char_class.key.code], char_class.kind, 0, ways
 
     def _read(self, row: int, symbol: int) -> tuple[int, ...]:
         """What a symbol comes to: letters, or 0, each with the row behind it."""
@@ -282,11 +282,15 @@ def _bits(encoding: BitEncoding) -> tuple[int, bytes, bytes]:
 
 
 def _bits_row(state: str) -> int:
+    if state.endswith("\\"):
+        return _bits_row(state[:-1]) | _ESCAPED
     before, _, value = state.partition(",")
     return _FIRST_DIGITS + (1 << int(before)) + int(value) if before else 1 + int(value) if value else 0
 
 
 def _bits_state(row: int) -> str:
+    if row & _ESCAPED:
+        return _bits_state(row & ~_ESCAPED) + "\\"
     if row <= _FIRST_DIGITS:
         return f",{row - 1}" if row else ""
     rest = (row - _FIRST_DIGITS).bit_length() - 1

@@ -26,6 +26,7 @@ from gateway.automata.pattern_states import CharClass, Position
 from gateway.automata.trie import ROOT
 from gateway.automata.word_chars import LINE_MARKS, Char, WordChars
 from gateway.automata.word_places import (
+    APART,
     BLANK,
     BLANK_GAP,
     DONE,
@@ -42,6 +43,7 @@ from gateway.automata.word_places import (
     OFTEN,
     PLAIN,
     SECOND_PLAIN,
+    SINGLE,
     STARRED,
     SWAPPED,
     TWICE,
@@ -71,6 +73,8 @@ DISGUISES_COST, CODES_COST, EDITS_COST = 40, 150, (80, 240)
 ANY_LETTER = 1 << 62  # leads on where more than letters does
 _MAX_DIGITS = 3
 _EMPHASIS = frozenset("*_~`")
+_STRONG = frozenset("*~`")  # emphasis that is not also a part of names
+_ITEM_MARKS = LINE_MARKS | {"(", "["}  # what may stand before the number of a list
 CONTROL_CODES = frozenset({ESCAPE, *CONTROLS.values()})
 
 Led = list[Place | None]  # places that a character leads to; None: none from which a match is possible
@@ -214,7 +218,7 @@ class ObfuscatedWords(StateMachine):
         """Read a character of an unfinished code. Other characters may interrupt it, but not in a short word."""
         if state != place.state or code in "\r\n" or NEXT in state:
             return self._places.encoded(place, encoding, state)
-        flags = place.flags | DOUBLED
+        flags = place.flags | self._places.interruption(encoding)
         return self._places.at(place.trie, place.node, place.edits, flags, 0, 0, encoding, state)
 
     def _may_become(self, place: Place, encoding: int, state: str) -> bool:
@@ -271,11 +275,12 @@ class ObfuscatedWords(StateMachine):
         flags = place.flags & ~BLANK | flag | EXACT
         if flag & place.flags & PLAIN:
             flags |= SECOND_PLAIN
+        repeated = flags
         if node and not place.gap:
             flags |= JOINED
         same = node > ROOT and not skip and trie.trie.labels[node] == letter
-        if place.state == TWICE and not same:
-            flags |= DOUBLED
+        if node > ROOT and not same and not place.gap:
+            flags |= self._times(place)
         spaced = place.spaced
         if flags & GAPPED and trie.lightest[node] < SHORT_SPACED:
             if spaced and spaced != place.gap:
@@ -293,7 +298,7 @@ class ObfuscatedWords(StateMachine):
                 found.append(at(trie, node, edits, place.flags | flag, 0, place.spaced, 0, place.state))
             elif self._disguises.repeats and place.flags & EXACT:
                 often = OFTEN if place.state in (TWICE, OFTEN) else TWICE
-                found.append(at(trie, node, edits, flags, 0, spaced, 0, often))
+                found.append(at(trie, node, edits, repeated if not place.gap else flags, 0, spaced, 0, often))
         if node and edits < trie.set.edits:
             # Behind one letter or more that are missing, or before the letter that should stand before it.
             for missing in range(1, trie.set.edits - edits + 1):
@@ -304,6 +309,12 @@ class ObfuscatedWords(StateMachine):
                 if expected != letter:
                     found.append(at(trie, below, edits + 1, flags & ~EXACT, 0, spaced, 0, SWAPPED + expected))
         return found
+
+    def _times(self, place: Place) -> int:
+        """The flag of a letter that has come once or twice, behind it."""
+        if not self._disguises.repeats or place.state == OFTEN:
+            return 0
+        return DOUBLED if place.state == TWICE else SINGLE
 
     def _edit(self, place: Place) -> Led:
         """The character is one too many, or stands for another letter."""
@@ -344,8 +355,10 @@ class ObfuscatedWords(StateMachine):
                 return
             gap = gap + 1 if gap or not blank else BLANK_GAP + 1
         if self._disguises.spacing and place.flags & EDGED:
-            flags = place.flags & ~BLANK | GAPPED | BLANK * blank
-            marked = place.state == LINE and (blank or char.code in LINE_MARKS)
+            flags = place.flags & ~BLANK | GAPPED | BLANK * blank | (0 if place.gap else self._times(place))
+            if not (self._disguises.markup and char.code in _STRONG):
+                flags |= APART
+            marked = place.state == LINE and (blank or char.code in _ITEM_MARKS)
             state = LINE if char.line_end or marked else ""
             yield self._places.at(trie, node, edits, flags, gap, spaced, 0, state)
             if child := trie.child(node, " "):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from gateway.automata.markup import escapes
 from gateway.automata.word_places import Obfuscation
 from gateway.automata.word_trie import WordSet
 
+_STROKES = {"i": "l", "l": "i"}  # letters that look alike in one case, which is not that of all forms of them
 MAX_READINGS = 50_000  # of characters in an encoding
 LINE_MARKS = frozenset(">-*+#|")
 
@@ -87,6 +89,8 @@ class WordChars:
         """The letters that a character stands for, besides `plain`."""
         leet = self._disguises.leet
         alike = ALIKE.get(unit, "") if leet and not (self._edited and unit.isascii()) else ""
+        if leet and not unit.isascii() and not unicodedata.normalize("NFD", unit)[0].isascii():
+            alike += _STROKES.get(letters := self._letters(unit), LEET.get(letters, ""))
         common = is_common_script(unit)
         itself = unit.lower() * (len(plain) > 1)  # what is folded to several letters, and one in a word with edits
         looks_like, draws = (

@@ -16,8 +16,8 @@ from gateway.automata.trie import ROOT
 from gateway.automata.word_trie import WordTrie, letter_bits
 
 # What is known of a way besides its node.
-EDGED, GAPPED, JOINED, PLAIN, SECOND_PLAIN, DOUBLED, UNEVEN, EXACT, DONE, BLANK, MASKED, STARRED = (
-    1 << bit for bit in range(12)
+EDGED, GAPPED, JOINED, PLAIN, SECOND_PLAIN, DOUBLED, UNEVEN, EXACT, DONE, BLANK, MASKED, STARRED, APART, SINGLE = (
+    1 << bit for bit in range(14)
 )
 SWAPPED = "\x02"  # then the letter that must come next
 NEW_LINE = "\n"  # in the white space of a phrase, behind a line break
@@ -27,7 +27,9 @@ TWICE = "\x04"  # behind a letter that has come once more than in the word
 OFTEN = "\x05"  # and more often
 # A gap is its length, and whether it begins with a blank: of short words all are alike.
 GAP_LENGTH, BLANK_GAP = 7, 8
-SHORT_MASKED = 4  # in shorter words no letter is an asterisk
+SHORT_MASKED = 4  # in shorter words no letter is an asterisk, and nothing interrupts a code
+SHORT_MARKED = 4  # in shorter words all letters are apart, whatever is between them
+SHORT_REPEATED = 3  # in shorter words it is not enough that all letters come twice
 SHORT_DENSE = 4  # shorter words are in ordinary text, if that is read as Base64 or Base32
 MAX_PLACES = 100_000  # of some 700 bytes, with their steps
 _AT_EDGE = 1 << EDGE | 1 << OTHER  # what may stand beside a word character that ends a word
@@ -156,14 +158,20 @@ class Places:
         if not disguises.spacing:
             flags &= ~(JOINED | UNEVEN | EDGED) if node or disguises.variants else ~(JOINED | UNEVEN)
         elif lightest >= self._short_spaced:
-            flags &= ~(JOINED | UNEVEN)
+            flags &= ~(JOINED | UNEVEN | APART)
             gap &= GAP_LENGTH
             spaced = 0
         if lightest >= self._short:
-            flags &= ~(SECOND_PLAIN | DOUBLED)
+            flags &= ~(SECOND_PLAIN | DOUBLED | SINGLE)
             if state in (TWICE, OFTEN):
                 state = ""
+        if disguises.variants and lightest >= SHORT_MASKED:
+            flags &= ~MASKED
         return self._at((trie, node, edits, flags, gap, spaced, encoding, state, skip))
+
+    def interruption(self, encoding: int) -> int:
+        """The flag of a way on which other characters stand within a code: of a dense one more letters are needed."""
+        return DOUBLED if encoding in self.dense else MASKED
 
     def encoded(self, place: Place, encoding: int, state: str) -> Place | None:
         """The same place, within an encoding."""
@@ -196,9 +204,13 @@ class Places:
 
     def _suffices(self, flags: int, weight: int) -> bool:
         """May a word of this weight be written so?"""
-        if flags & GAPPED and flags & (JOINED | UNEVEN) and weight < self._short_spaced:
+        uneven = flags & GAPPED and flags & (JOINED | UNEVEN) and weight < self._short_spaced
+        if uneven and (flags & APART or weight < SHORT_MARKED):
             return False
-        return not (flags & DOUBLED and weight < self._short) and not (flags & MASKED and weight < SHORT_MASKED)
+        in_part = self._disguises.variants or flags & SINGLE or weight < SHORT_REPEATED
+        if flags & DOUBLED and weight < self._short and in_part:
+            return False
+        return not (flags & MASKED and weight < SHORT_MASKED)
 
     def _continues(self, key: _Key) -> bool:
         """Can a further character continue the word?"""
@@ -224,7 +236,7 @@ class Places:
                 length = trie.length[end]
                 if trie.set.edits and (not made or length < trie.set.edits_from):
                     continue
-                doubled = DOUBLED if state == TWICE else 0
+                doubled = DOUBLED if state == TWICE else 0 if state else SINGLE
                 weight = trie.weight[end]
                 if encoding in self.dense and weight < SHORT_DENSE:
                     continue

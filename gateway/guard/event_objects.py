@@ -13,7 +13,7 @@ from gateway.guard.metadata import Metadata
 from gateway.policy.model import Channel
 from gateway.wire.event_table import EventTable, TextField
 from gateway.wire.json import Json
-from gateway.wire.media import payload_at
+from gateway.wire.media import ONLY_KNOWN, may_be_payload, payload_at
 from gateway.wire.message import MAX_DEPTH, Path, SlotKind, is_figure, may_spell_text
 
 
@@ -125,6 +125,8 @@ class EventObjects:
 
     def _label(self, name: str, value: Any) -> Any:
         if isinstance(value, str):
+            if may_be_payload(value):
+                return self._payload(value, ONLY_KNOWN)
             return self._texts.label(value) if self._texts.rule is None else self._after_block(value)
         if name in self._table.names and is_figure(value):
             return value

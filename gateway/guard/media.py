@@ -9,7 +9,7 @@ from typing import Any
 from gateway.censor.compile import CompiledRule
 from gateway.guard.channels import ChannelCounts, ChannelText, InvalidAnswer
 from gateway.policy.model import Channel
-from gateway.wire.media import ONLY_URL, Envelope, classify, foresee, payload_places
+from gateway.wire.media import ONLY_KNOWN, Envelope, classify, foresee, may_be_payload, payload_places
 
 MAX_HELD = 1 << 20  # characters of one payload of which it is not certain yet what it is
 
@@ -77,7 +77,8 @@ class PayloadText:
                 )
             self._passes, self._looked_at = False, 0  # the next item of a list without numbers
         self._held += text
-        if not self._may_be_url() and (self._declared == ONLY_URL or _BASE64.fullmatch(text) is None):
+        may_be = self._declared != ONLY_KNOWN or may_be_payload(self._held)
+        if not self._may_be_url() and (not may_be or _BASE64.fullmatch(text) is None):
             return self._open().feed(self._pop_held())
         # Every time when it has doubled: what waits is not decoded again with each piece.
         if len(self._held) >= 2 * self._looked_at:

@@ -18,7 +18,7 @@ from gateway.policy.model import Channel, Direction, Unknown
 from gateway.surrogates import join_surrogates
 from gateway.wire import chunks
 from gateway.wire.json import Json
-from gateway.wire.media import classify, payload_at
+from gateway.wire.media import ONLY_KNOWN, classify, may_be_payload, payload_at
 from gateway.wire.message import (
     CONSTANT_LABELS,
     DROPPED_IN_ANSWERS,
@@ -205,6 +205,8 @@ class Metadata:
         """Every string, number and name in a value of any shape. With a `place`, texts that follow each other there in
         one stream are held together. The figures of a usage are counts and not scanned."""
         if isinstance(value, str):
+            if may_be_payload(value):
+                return self._scrub_payload(value, ONLY_KNOWN, place)
             shown = self.show(value)
             return shown if place is None else self.joined(place, shown)
         if isinstance(value, dict):
@@ -229,6 +231,9 @@ class Metadata:
         value = holder[name]
         if not isinstance(value, str) or (declared := payload_at(holder, name, "")) is None:
             return self.scrub(value, place, is_usage=is_usage)
+        return self._scrub_payload(value, declared, place)
+
+    def _scrub_payload(self, value: str, declared: str, place: Path | None) -> str:
         shown = shown_payload(value, declared, self.show, lambda: self.blocked is not None)
         return shown if place is None or classify(shown, declared) is True else self.joined(place, shown)
 

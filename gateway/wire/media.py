@@ -5,7 +5,8 @@ such a field, as a `data:` URL or as bare base64. Everything else there is text:
 addresses. A payload is
 
     media              base64 of bytes that no text has, at least `MIN_PAYLOAD` characters of it: those of a known file
-                       format, or any, if a media type is declared or the field is none for addresses
+                       format, in any field that the protocols do not name, too; or any, if a media type is declared or
+                       the field is none for addresses
     text in an envelope   percent-encoded, or base64 of text, whatever type is declared; of what follows a format's
                        signature, too, but for documents that consist of characters (PDF)
     text as it stands  all else
@@ -46,7 +47,7 @@ _DECLARING = (*_TYPES, "content_type", "format", "file_type")
 _TELLING = MEDIA_PARTS.union(_TYPES)  # an object with such a field holds media
 _FORMATS = named("media", "formats")
 OPAQUE = "application/octet-stream"  # bytes that are no text
-ONLY_URL = "*"  # is declared where nothing but a `data:` URL is a payload
+ONLY_KNOWN = "*"  # is declared where nothing but a `data:` URL or a known format is a payload
 
 _URL = "data:"
 _PARAMETERS = 200  # characters; a longer head is none
@@ -73,6 +74,15 @@ _SIGNATURE = re.compile(
     rb"|\xfd7zXZ\0|\x28\xb5\x2f\xfd|wOF[F2]|OTTO|\0\x01\0\0|glTF|\x93NUMPY",
     re.DOTALL,
 )
+_FORM_OF_MP4 = (binascii.b2a_base64(bytes((0, 0, 0, size)) + b"ftyp")[:10].decode() for size in range(16, 68, 4))
+# How base64 of the most usual ones begins, where nothing says that it is media, by the first character.
+_BEGINNINGS: dict[str, tuple[str, ...]] = {}
+for _each in (
+    "iVBORw0KGg", "/9j/", "R0lGODdh", "R0lGODlh", "UklGR", "SUkqA", "TU0AK", "SUQz", "T2dnUw", "ZkxhQ", "GkXfo",
+    "JVBERi0", "UEsDB", "H4sI", "0M8R4KGxGu", "N3q8rycc", "/Td6WFo", "KLUv/", "UmFyIRoH", "d09GR", "d09GMg", "Z2xURg",
+    *_FORM_OF_MP4,
+):  # fmt: skip
+    _BEGINNINGS[_each[0]] = (*_BEGINNINGS.get(_each[0], ()), _each)
 _MOSTLY = 0.75  # of the characters; of bytes at random some 0.4 can be printed
 
 
@@ -125,8 +135,8 @@ def payload_places(message: Any) -> Iterator[PayloadPlace]:
         name = field.casefold()
         if isinstance(value, list | dict):
             waiting += [(value, name in _MEDIA)] * (name not in _NO_MEDIA)
-        elif isinstance(value, str) and (name in _OF_MESSAGES or (_may_be_url(value) and name not in KNOWN_NAMES)):
-            yield PayloadPlace(message, field, "" if name in _OF_MESSAGES else ONLY_URL)
+        elif isinstance(value, str) and (name in _OF_MESSAGES or (name not in KNOWN_NAMES and may_be_payload(value))):
+            yield PayloadPlace(message, field, "" if name in _OF_MESSAGES else ONLY_KNOWN)
     while waiting:
         holder, media = waiting.pop()
         if isinstance(holder, dict):
@@ -138,13 +148,21 @@ def payload_places(message: Any) -> Iterator[PayloadPlace]:
                 continue
             elif media and (isinstance(key, int) or key.casefold() in PAYLOAD_FIELDS):
                 yield PayloadPlace(holder, key, declared_at(holder, key))
-            elif _may_be_url(value) and (isinstance(key, int) or key.casefold() not in KNOWN_NAMES):
-                yield PayloadPlace(holder, key, ONLY_URL)
+            elif may_be_payload(value) and (isinstance(key, int) or _is_unnamed(holder, key.casefold())):
+                yield PayloadPlace(holder, key, ONLY_KNOWN)
 
 
-def _may_be_url(value: str) -> bool:
-    """A `data:` URL, or the first characters of one."""
-    return value != "" and _URL.startswith(value[: len(_URL)].lower())
+def may_be_payload(value: str) -> bool:
+    """A `data:` URL or base64 of a known format, or the first characters of one."""
+    if not value:
+        return False
+    begun = _BEGINNINGS.get(value[0], ())
+    return _URL.startswith(value[: len(_URL)].lower()) or any(each.startswith(value[: len(each)]) for each in begun)
+
+
+def _is_unnamed(holder: dict[str, Any], name: str) -> bool:
+    """Is it a field that the protocols do not name? `content` of a file is none of a message or a part."""
+    return name not in KNOWN_NAMES or (name == "content" and holder.keys().isdisjoint(("type", "role")))
 
 
 def _holds_media(part: dict[str, Any], within_media: bool) -> bool:
@@ -159,7 +177,7 @@ def payload_at(holder: dict[str, Any], name: str, undeclared: str = OPAQUE) -> s
     kind = holder.get("type")
     if name.casefold() in PAYLOAD_FIELDS and not (isinstance(kind, str) and kind in TEXT_PARTS):
         return declared_at(holder, name, undeclared)
-    return ONLY_URL if _may_be_url(holder[name]) else None
+    return ONLY_KNOWN if may_be_payload(holder[name]) else None
 
 
 def declared_at(holder: Any, key: Any, undeclared: str = OPAQUE) -> str:
@@ -199,7 +217,11 @@ def classify(value: str, declared: str = "") -> Envelope | bool:
             return False if text is None else Envelope(head[0], parameters, text, False)
     is_text = _TEXT_TYPES.fullmatch(media_type) is not None
     payload = value[start:]
-    if head is None and (media_type == ONLY_URL or (not is_text and len(payload) < MIN_PAYLOAD)):
+    if head is None and media_type == ONLY_KNOWN:
+        media_type = ""
+        if not may_be_payload(value):
+            return False
+    if head is None and not is_text and len(payload) < MIN_PAYLOAD:
         return False
     data = _decoded(payload, forgiving=is_text)
     if not data:
@@ -219,7 +241,7 @@ def foresee(value: str, declared: str = "") -> bool | None:
     """What `classify` will say, however the value continues in base64: True for media, False for plain text, None
     if it is not certain yet."""
     head = _HEAD.match(value, 0, _PARAMETERS)
-    start, media_type = 0, declared
+    start, media_type = 0, "" if declared == ONLY_KNOWN else declared
     if head is not None:
         start, media_type = head.end(), (head[1] or "text/plain").lower()
         if head[3] is None or not _USUAL_PARAMETERS.fullmatch(head[2]):

@@ -86,8 +86,10 @@ def codes() -> Iterator[str]:
 TEXTS = st.lists(
     st.one_of(
         st.sampled_from([code[begin:] for code in codes() for begin in range(3)]),
-        st.text("aAsScC5=+/ \n-.,:\0\x1b\x9bé\u200b0x", max_size=6),
+        st.text("aAsScC5=+/ \n\\nr-.,:\0\x1b\x9bé\u200b0x", max_size=6),
         st.sampled_from(["alfa sierra", ".- ... ...", "7\n", "sierra  sierra", "\u00c3\u00bc", "w0", "0x6", "e", "_s"]),
+        # Line breaks as they are escaped, also within a code in a code; letters that are no code's, and other signs.
+        st.sampled_from([r"c2\nVj", r"\nc2\r\nVj", "Y1xuMlZqY1xubVYw", "73 é 65", "63, c 72"]),
     ),
     max_size=6,
 ).map("".join)

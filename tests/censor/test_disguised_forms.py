@@ -38,6 +38,7 @@ def short_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(obfuscation, "SHORT", 3)
     monkeypatch.setattr(obfuscation, "MAX_GAP", MAX_GAP)
     monkeypatch.setattr(word_places, "SHORT_DENSE", 1)
+    monkeypatch.setattr(word_places, "SHORT_MASKED", 1)
 
 
 def written(*ways: str, between_edges: str | None = None) -> Says:

@@ -359,3 +359,22 @@ def test_ordinary_text_is_in_no_disguise(text: str, monkeypatch: pytest.MonkeyPa
         id="r", words=("secret", "ass", "con", "or", "humane", "emission"), strength=Strength.CAREFUL, whole_word=True
     )
     assert run(Policy(name="p", rules=(rule,)), [f"x {text} y"])[0] == f"x {text} y"
+
+
+# Forms in which words of four letters are said as well as longer ones, and others of which ordinary text is made.
+SHORT_WORDS: dict[str, bool] = {
+    **dict.fromkeys(("mmaarraa", "mm aa rr aa", "Mmaaarraa", "ma**r**a", "m~~ar~~a", "`ma`ra"), True),
+    **dict.fromkeys(("marra", "maara", "ma-ra", "mar a", "ma_ra", "ma*r *a", "m**a r**a"), False),
+    **dict.fromkeys(("6d  61  72  61", "109,\n    97,\n    114,\n    97", "m=109, a=97, r=114, a=97"), True),
+    "bW Fy YQ": False,
+}
+
+
+@pytest.mark.parametrize(("text", "found"), SHORT_WORDS.items())
+def test_short_words_are_found_where_ordinary_text_is_not_written_so(
+    text: str, found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    rule = Rule(id="r", words=("mara",), strength=Strength.PARANOID, edits=0, replacement="[X]")
+    shown, _ = run(Policy(name="p", rules=(rule,)), list(f"x {text} y"))
+    assert ("[X]" in shown) == found

@@ -162,6 +162,30 @@ def _reordered(value: str, chance: Random) -> str | None:
     return " ".join(reversed(value.split(" "))) if " " in value else None
 
 
+def _with_letters(form: str, joined: str) -> Hide:
+    """Codes, each behind its letter."""
+
+    def hide(value: str, chance: Random) -> str:
+        shown = joined.join(form.format(x=char, code=ord(char)) for char in value)
+        begin = form.index("{code") - 2  # behind the first letter
+        return placed(shown[:begin], shown[begin:], "")
+
+    return hide
+
+
+def _escaped_breaks(coded: str) -> str:
+    return "\\n".join(coded[at : at + 8] for at in range(0, len(coded), 8))
+
+
+def _lettered_morse(value: str, chance: Random) -> str | None:
+    letters = [char for char in value.lower() if char not in _SAID]
+    return ", ".join(f"{char.upper()} = {MORSE[char]}" for char in letters) if all(map(MORSE.get, letters)) else None
+
+
+def _counted(value: str, chance: Random) -> str:
+    return placed("(1) ", "\n".join(f"({n}) {char}" for n, char in enumerate(value, 1))[4:], "")
+
+
 FORMS = (
     Family("further alphabets, but for a letter", "leet", "sპეაყ", _alphabet),
     Family("vowels under other signs", "leet", "sw_rdf_sh", _all_vowels("_•█", 2)),
@@ -172,6 +196,7 @@ FORMS = (
 )
 SPACED = (
     Family("hyphens and apostrophes left out", "spacing", "donttell", lambda v, c: v.translate({39: "", 45: ""})),
+    Family("letters as a list, numbers in brackets", "spacing", "(1) s⏎(2) w", _counted),
 )
 MARKUP = (
     Family("blanks of LaTeX", "markup", "s\\quad w\\quad o", between("\\quad ", " \\hspace{1em}", "\\color{red}")),
@@ -198,6 +223,19 @@ CODES = (
     Family("Morse code as the standard has it", "morse", "...   .--   ---", _morse),
     Family("ROT13 with ROT5", "rot13", "Mnamvone22", lambda v, c: codecs.encode(v, "rot13").translate(_ROT5)),
     Family("Base64, word by word", "base64", "UHJvamVjdA== SGVyb24=", _each_word),
+    Family("decimal codes with their letters", "decimal", "s=115, w=119", _with_letters("{x}={code}", ", ")),
+    Family("decimal codes joined by words", "decimal", "115 and 119", each_as(lambda x: str(ord(x)), " and ")),
+    Family("hexadecimal with its letters", "hex", "s: 0x73⏎w: 0x77", _with_letters("{x}: 0x{code:x}", "\n")),
+    Family("hexadecimal, breaks as escapes", "hex", "73776f72\\n6466", lambda v, c: _escaped_breaks(v.encode().hex())),
+    Family("NATO alphabet, S is for Sierra", "nato", "S is for Sierra", _spelled("{x} is for {name}", ", ")),
+    Family("NATO alphabet, Sierra for S", "nato", "Sierra for S", _spelled("{name} for {x}", ", ")),
+    Family("Morse code with its letters", "morse", "S = ..., W = .--", _lettered_morse),
+    Family(
+        "Base64, breaks as escapes",
+        "base64",
+        "c3dvcmRm\\naXNo",
+        lambda v, c: _escaped_breaks(base64.b64encode(v.encode()).decode()),
+    ),
     Family("Base64 with tags within", "other codes", "c3dvc<b>mRmaXNo", _tagged_base64),
     Family("Base32hex", "other codes", "EDRNMSJ4CPKN6Q0", _base32hex),
     Family("Punycode", "other codes", "Grnewaldstrae-96a5d", _punycode),

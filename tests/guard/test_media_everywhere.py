@@ -251,6 +251,9 @@ MADE: dict[str, Json] = {
     "a blob": {"resource": {"uri": "a://b", "mimeType": "image/png", "blob": PICTURE}},
     "an URL in any field": {"zq": URL},
     "an URL within": {"zq": {"a": URL}},
+    "a known format in any field": {"zq": PICTURE},
+    "a known format within": {"zq": {"a": [PICTURE]}},
+    "the content of a file": {"files": [{"name": "a.png", "content": PICTURE}]},
 }
 
 
@@ -272,16 +275,19 @@ def test_media_in_unknown_fields_are_never_changed(made: Json) -> None:
         assert body["output" if dialect is RESPONSES else "content"] == [item]
 
 
+@pytest.mark.parametrize("payload", [URL, PICTURE], ids=["an URL", "a known format"])
 @pytest.mark.parametrize("size", [1, 3, 7, 100])
-def test_an_url_in_pieces_in_an_unknown_field_is_never_changed(size: int) -> None:
-    pieces = [URL[at : at + size] for at in range(0, len(URL), size)]
+def test_media_in_pieces_in_an_unknown_field_are_never_changed(size: int, payload: str) -> None:
+    pieces = [payload[at : at + size] for at in range(0, len(payload), size)]
     client = play(RULES, script(*(chunk({"zq": piece}) for piece in pieces), chunk(finish="stop")))
-    assert client.messages[0] == {"zq": URL}
+    assert client.messages[0] == {"zq": payload}
 
 
 def test_text_in_unknown_fields_waits_for_no_url() -> None:
     client = play(RULES, script(chunk({"zq": "dat"}), chunk({"zq": "e"}), chunk({"image": "a picture "})))
     assert client.messages[0] == {"zq": "date", "image": "a picture "}
+    client = play(RULES, script(chunk({"zq": "/9j"}), chunk({"zq": "o"}), chunk({"a": "R0lGODdh "})))
+    assert client.messages[0] == {"zq": "/9jo", "a": "R0lGODdh "}
 
 
 @pytest.mark.parametrize(("given", "expected"), POSING.items())
