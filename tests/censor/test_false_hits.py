@@ -29,6 +29,8 @@ TEXTS = {
     "digests of packages": "sha512-z4PhNX7vuL3xVChQ1m2AB9Yg5AULVxXcg/SpIdNs6c5H0NE8XYXysP+DGNKHfuwvY7kxvUdBeoGlODJ6+S",
     "UUIDs": "123e4567-e89b-12d3-a456-426614174000, {6BA7B810-9DAD-11D1-80B4-00C04FD430C8}",
     "versions": "v1.2.3, 2.0.0-rc.1+build.5114f85, python3.11.7, 10.15.7, lodash@4.17.21, numpy==1.26.4, ^18.2.0",
+    "archives of packages": "npm install left-pad@1.0.0.tgz, module@12.0.3.tar and @scope/name@2.4.1.tgz",
+    "placeholders of keys": f"sk_live_{'x' * 24}, SK{'0' * 32}, glpat-{'x' * 20}, AKIA{'X' * 16}, ghp_{'*' * 36}",
     "dates and times": "2026-11-22T20:15:00Z, 22.11.2026, 11/22/2026, 12:30:45.678, 20261122201500",
     "fingerprints for SSH": "SHA256:uNiVztksCsDhcc0u9e8BgrJXVGDMgZYzXHZYqd7gFkg",
     "older fingerprints": "MD5:16:27:ac:a5:76:28:2d:36:63:1b:56:4d:eb:df:a6:48",
