@@ -36,6 +36,8 @@ def _origins(commit: str, name: str, source: str, known: frozenset[str]) -> tupl
     blame = _git("blame", "-s", "-w", "-M", "-C", "--abbrev=39", commit, "--", name).splitlines()
     old = [line.split(" ", 1)[0].lstrip("^")[:39] in known for line in blame]
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    if not name.endswith(".py"):
+        return sum(old), 0
     spans = [(n.lineno, n.end_lineno or n.lineno) for n in ast.walk(ast.parse(source)) if isinstance(n, kinds)]
     outer = [span for span in spans if not any(a <= span[0] and span[1] <= b and (a, b) != span for a, b in spans)]
     return sum(old), sum(end - begin + 1 for begin, end in outer if not any(old[begin - 1 : end]))
