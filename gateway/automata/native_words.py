@@ -96,7 +96,8 @@ class WayTables(ABC):
         """What else is to be known of a number."""
 
     def _place(self, trie: int, node: int, edits: int, flags: int, skip: int, swapped: int) -> int:
-        """The number of the position that is so; 0 if no match is possible from there."""
+        """The number of the position that is so; 0 if no match is possible from there.
+        Asked only by tables that have tries."""
         raise NotImplementedError
 
 

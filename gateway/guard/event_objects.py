@@ -125,7 +125,7 @@ class EventObjects:
 
     def _label(self, name: str, value: Any) -> Any:
         if isinstance(value, str):
-            if may_be_payload(value):
+            if name not in self._table.names and may_be_payload(value):
                 return self._payload(value, ONLY_KNOWN)
             return self._texts.label(value) if self._texts.rule is None else self._after_block(value)
         if name in self._table.names and is_figure(value):

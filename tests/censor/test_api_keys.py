@@ -8,6 +8,7 @@ import string
 
 import pytest
 
+from gateway import censor_stream
 from gateway.automata.regex import Alternation, Chars, Concat, Node, Repeat, parse
 from gateway.censor.detectors import DETECTORS
 from gateway.censor.detectors.issuers import KEPT, Kept, branches, is_random
@@ -261,3 +262,12 @@ def test_the_table_is_made_of_the_rule_set(behind: str, tmp_path) -> None:
         "",
         "[others]",
     ]
+
+
+def test_a_key_is_found_whatever_one_character_fills_it_up() -> None:
+    """Of a key without a fixed length, what is repeated behind it hides nothing."""
+    for key in (f"sk_live_4eC39HqLyjWDarjtT1zdp7dc{'x' * 20}", f"glpat-Zk3v9QmT7wPz4LbRx2Yc{'0' * 16}"):
+        text = f"key {key}, {key[:6]}{'x' * 24}"
+        for pieces in ([text], list(text)):
+            shown = "".join(censor_stream(pieces, {"detector": "api_key", "replacement": "#"}))
+            assert key[8:26] not in shown and shown.startswith("key #")

@@ -182,7 +182,7 @@ _OTHER = r"[A-Za-z0-9_+/=~\-]"
 # Longer than what may be held: known by their beginning, and swallowed from there on.
 _LONG = 80
 _PIECE = 2
-_SAME = 12  # characters at the end of a value that are no key's if they are all the same
+_SAME = 12  # characters at the end, all the same: with no more than so many before them, it is a placeholder
 _LONG_OTHER = r"[A-Za-z0-9_+/=%\-]"
 LONG = (
     Issuer("Google", r"ya29\.(?:c\.)?", f"{_LONG_OTHER}{{{_LONG},}}", _GOOGLE_TOKENS),
@@ -220,8 +220,9 @@ def is_api_key(text: str) -> bool:
     key are accepted: their context has its beginning."""
     if len(text) <= _PIECE:
         return True
-    if len(set(text[-_SAME:])) == 1:
-        return False  # a placeholder, such as sk_live_xxxxxxxxxxxxxxxxxxxxxxxx
+    before = len(text.rstrip(text[-1]))
+    if before <= _SAME <= len(text) - before:
+        return False  # such as sk_live_xxxxxxxxxxxxxxxxxxxxxxxx; a key may have such an end as well
     if _FORMS.fullmatch(text) is None:
         return is_kept_key(text)
     # The number of an application, in front of its secret, does not look random.

@@ -60,15 +60,16 @@ _LOCAL = rf"[{_WORD}%+\-][{_WORD}%+\-'.]{{0,63}}"
 # An ellipsis may stand before an address; a single dot makes it part of something else.
 _LOCAL_BEFORE = rf"^|[^{_WORD}%+\-.@]|\.\.\."
 
-_VERSION = re.compile(r"(?:[0-9]+\.){2,}[^.]+$")
+# The version and the type of a package's archive, or the beginning of the type: every substring is looked at.
+_ARCHIVE = re.compile(r"(?i)(?:[0-9]+\.){2,}(?:tgz?|tar?|wh?l?|jar?|gem?|deb?|rpm?)$")
 _LABEL = re.compile(r"[^\W_](?:[\w\u0300-\u036F\-]*[^\W_\-])?")
 
 
 def is_email_address(text: str) -> bool:
-    """Does it keep the lengths, and the places where dots and hyphens may stand? What has a version of a package in
-    place of the names in its domain (left-pad@1.0.0.tgz) is none."""
+    """Does it keep the lengths, and the places where dots and hyphens may stand? The archive of a package
+    (left-pad@1.0.0.tgz) is none."""
     local, _, domain = text.partition("@")
-    if _VERSION.match(domain):
+    if _ARCHIVE.match(domain):
         return False
     if len(local) > 64 or len(domain) > 253 or ".." in local or local.startswith(".") or local.endswith("."):
         return False
