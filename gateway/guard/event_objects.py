@@ -13,7 +13,7 @@ from gateway.guard.metadata import Metadata
 from gateway.policy.model import Channel
 from gateway.wire.event_table import EventTable, TextField
 from gateway.wire.json import Json
-from gateway.wire.media import ONLY_KNOWN, may_be_payload, payload_at
+from gateway.wire.media import ONLY_KNOWN, is_unnamed, may_be_payload, payload_at
 from gateway.wire.message import MAX_DEPTH, Path, SlotKind, is_figure, may_spell_text
 
 
@@ -52,7 +52,11 @@ class EventObjects:
                 holder[name] = self._metadata.scrub(value, is_usage=True)
             elif isinstance(value, dict | list):
                 nested.append(name)
-            elif isinstance(value, str) and (declared := payload_at(holder, name)) is not None:
+            elif (
+                isinstance(value, str)
+                and (declared := payload_at(holder, name)) is not None
+                and (declared != ONLY_KNOWN or name not in self._table.names or is_unnamed(holder, name))
+            ):
                 holder[name] = self._payload(value, declared)
             else:
                 holder[name] = self._label(name, value)

@@ -148,7 +148,7 @@ def payload_places(message: Any) -> Iterator[PayloadPlace]:
                 continue
             elif media and (isinstance(key, int) or key.casefold() in PAYLOAD_FIELDS):
                 yield PayloadPlace(holder, key, declared_at(holder, key))
-            elif may_be_payload(value) and (isinstance(key, int) or _is_unnamed(holder, key.casefold())):
+            elif may_be_payload(value) and (isinstance(key, int) or is_unnamed(holder, key.casefold())):
                 yield PayloadPlace(holder, key, ONLY_KNOWN)
 
 
@@ -160,7 +160,7 @@ def may_be_payload(value: str) -> bool:
     return _URL.startswith(value[: len(_URL)].lower()) or any(each.startswith(value[: len(each)]) for each in begun)
 
 
-def _is_unnamed(holder: dict[str, Any], name: str) -> bool:
+def is_unnamed(holder: dict[str, Any], name: str) -> bool:
     """Is it a field that the protocols do not name? `content` of a file is none of a message or a part."""
     return name not in KNOWN_NAMES or (name == "content" and holder.keys().isdisjoint(("type", "role")))
 

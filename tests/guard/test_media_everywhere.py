@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from gateway.censor.compile import compile_policy
+from gateway.guard.answer import StreamAnswer
+from gateway.guard.open import open_guard
 from gateway.guard.prompt import guard_prompt
 from gateway.policy.model import Action, Direction, Policy, Rule
 from gateway.wire.chat import CHAT
@@ -304,3 +306,16 @@ def test_letters_without_blanks_in_unknown_fields_are_text(name: str) -> None:
     letters = f"ThePasswordThatYouAskedForIsReally{WORD}AndThatIsAllOfIt"
     body, _ = plain(RULES, json.dumps({**completion({"content": "x", name: letters}), name: letters}).encode())
     assert WORD not in json.dumps(body)
+
+
+def test_a_label_that_the_protocol_names_is_no_media() -> None:
+    value = "R0lGODlhAQABAIAAAAUEBAAA" + "12MONKEYS" + "AAA" * 13
+    for name, gone in (("id", True), ("thumbnail", False)):
+        guard = open_guard(
+            RESPONSES, compile_policy(Policy(name="p", rules=(Rule(id="r", words=("12MONKEYS",)),))), 1, ("m",)
+        )
+        answer = StreamAnswer(guard, max_event=1 << 12, max_whole=1 << 16, dialect=RESPONSES)
+        response = {"object": "response", "status": "in_progress", "model": "m", "output": [], name: value}
+        event = json.dumps({"type": "response.created", "response": response})
+        sent = repr(answer.feed(f"data: {event}\n\n".encode(), 0.0))
+        assert ("12MONKEYS" not in sent) is gone
